@@ -1,0 +1,229 @@
+"""One piece of work in a child process of its own, with limits: native code may crash, hang or eat memory there.
+
+The child is a fresh interpreter that imports only what the work needs, so the parent never loads a vendor package.
+A new limit is a field of `Limits` and a line in `_watch`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar
+
+from pydantic import BaseModel, Field
+
+from compressor.errors import CompressorError, MachineError, RungError
+from compressor.records import Progress, Work
+from compressor.units import Bytes, Seconds, human_bytes, write_seconds
+
+T = TypeVar("T")
+_POLL_S = 0.05
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+class Limits(BaseModel, frozen=True, extra="forbid"):
+    """What one piece of work may take. `memory` is resident memory of the child and all its descendants."""
+
+    seconds: int = Field(default=600, ge=1)
+    memory: Bytes = 8 * 2**30
+    measure: Seconds = 60.0
+    """How long one measurement may go on taking samples."""
+
+
+@dataclass(frozen=True)
+class Returned(Generic[T]):
+    """What the work returned, its wall time, and the peak resident memory of its process tree."""
+
+    value: T
+    seconds: float
+    peak_memory_bytes: int
+
+
+class WorkError(Exception):
+    """A bug in a piece of work; the message holds the child's traceback."""
+
+
+@dataclass(frozen=True)
+class _Raised:
+    error: CompressorError | None
+    text: str
+
+
+def call(work: Callable[..., Any], *args: object, limits: Limits, verbose: bool = False) -> Work[Returned[Any]]:
+    """Run `work(*args)` in a child and pass on the progress it yields.
+
+    Args:
+        work: A module-level function, plain or a generator of `Progress` that returns its result.
+        *args: Its arguments, all picklable.
+        limits: Past any of them the child and its descendants are killed.
+        verbose: Let what the child prints through to stderr; else it is kept only for the message of a crash.
+
+    Raises:
+        CompressorError: As the work raised it.
+        RungError: The child crashed or went past a limit.
+        MachineError: The disk is full or a permission is missing.
+        WorkError: The work raised anything else.
+    """
+    started = time.monotonic()
+    with _child(verbose=verbose) as (process, connection, log):
+        connection.send((work, args))
+        message, peak = yield from _watch(process, connection, limits)
+        if message is None:
+            raise RungError(_crash(process.wait(), log))
+    if isinstance(message, _Raised):
+        raise message.error or WorkError(message.text)
+    value, own_peak = message
+    return Returned(value, time.monotonic() - started, max(peak, own_peak))
+
+
+def serve(descriptor: int) -> None:
+    """Be the child: receive the call, send its progress and its result."""
+    _die_with_parent()
+    connection = Connection(descriptor)
+    try:
+        work, args = connection.recv()
+        value = work(*args)
+        if isinstance(value, Iterator):
+            value = _drain(value, connection)
+        connection.send((value, _peak_memory_bytes()))
+    except Exception as error:  # noqa: BLE001 - the boundary of the process: everything crosses it as a message
+        connection.send(_Raised(_ours(error), traceback.format_exc()))
+
+
+@contextmanager
+def _child(*, verbose: bool) -> Iterator[tuple[subprocess.Popen[bytes], Connection, IO[bytes]]]:
+    ours, theirs = Pipe()
+    with tempfile.TemporaryFile() as log, ours:
+        output = sys.__stderr__ if verbose else log
+        process = subprocess.Popen(
+            # -P: a module in the working folder must not stand in for one of ours
+            [sys.executable, "-P", "-c", f"from compressor.isolation import serve; serve({theirs.fileno()})"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(theirs.fileno(),),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,
+        )
+        theirs.close()
+        try:
+            yield process, ours, log
+        finally:
+            _kill(process)
+
+
+def _watch(process: subprocess.Popen[bytes], connection: Connection, limits: Limits) -> Work[tuple[Any, int]]:
+    """Pass on progress until the result is there; None for the result of a child that died."""
+    deadline = time.monotonic() + limits.seconds
+    peak = 0
+    while True:
+        message = _receive(connection)
+        if isinstance(message, Progress):
+            yield message
+        elif message is not _NOTHING:
+            return message, peak
+        peak = max(peak, _tree_memory_bytes(process.pid))
+        if peak > limits.memory:
+            raise RungError(
+                f"stopped at {human_bytes(peak)} of memory; limits.memory is {human_bytes(limits.memory)}: "
+                f"raise it, or give fewer calibration samples"
+            )
+        if time.monotonic() > deadline:
+            raise RungError(f"stopped after {write_seconds(limits.seconds)}: raise limits.seconds to give it longer")
+
+
+_NOTHING = object()
+
+
+def _receive(connection: Connection) -> Any:
+    try:
+        return connection.recv() if connection.poll(_POLL_S) else _NOTHING
+    except (EOFError, ConnectionResetError):
+        return None
+
+
+def _tree_memory_bytes(pid: int) -> int:
+    import psutil
+
+    try:
+        root = psutil.Process(pid)
+        return sum(_resident_bytes(p) for p in (root, *root.children(recursive=True)))
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _resident_bytes(process: Any) -> int:
+    import psutil
+
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:  # it ended between being listed and being asked
+        return 0
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the whole session of the child; descendants that outlived it too."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _crash(code: int, log: IO[bytes]) -> str:
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    log.seek(0)
+    last = log.read().decode(errors="replace").strip().splitlines()[-1:]
+    said = f"; its last line was: {last[0]}" if last else ""
+    return f"the process crashed ({how}){said}"
+
+
+def _drain(work: Iterator[Progress], connection: Connection) -> Any:
+    while True:
+        try:
+            connection.send(next(work))
+        except StopIteration as stop:
+            return stop.value
+
+
+def _ours(error: Exception) -> CompressorError | None:
+    """Translate what the operating system raises; None for a bug."""
+    if isinstance(error, CompressorError):
+        return error
+    if isinstance(error, MemoryError):
+        return RungError("ran out of memory: give it more, or fewer calibration samples")
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return MachineError(f"{error.filename or 'the disk'}: no space left; free some or choose another --output")
+    if isinstance(error, OSError) and error.errno in _NO_RIGHT:
+        return MachineError(f"{error.filename}: permission denied; choose a folder that can be written with --output")
+    return None
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, however that happens."""
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def _peak_memory_bytes() -> int:
+    """Peak resident memory of this process; not ru_maxrss, which on Linux starts from the parent's."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

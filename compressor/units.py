@@ -1,0 +1,137 @@
+"""Quantities as people write them, `50ms`, `4MiB`, `20%`, `1x3x224x224`, and back.
+
+Each is a float or int annotated for pydantic: read from text, written as text. A number without its unit is refused.
+Add a unit to the table of its kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_WHOLE = 100  # per cent
+_NUMBER = r"(\d+(?:\.\d+)?)"
+
+
+def seconds(text: str) -> float:
+    """Read a duration such as `50ms`.
+
+    Raises:
+        ValueError: It is no number with one of the units us, ms, s, min, h.
+    """
+    return _quantity(text, _SECONDS, "a time such as 50ms")
+
+
+def size_bytes(text: str) -> int:
+    """Read a size such as `4MiB`.
+
+    Raises:
+        ValueError: It is no number with one of the units B, kB, MB, GB, KiB, MiB, GiB.
+    """
+    return round(_quantity(text, _BYTES, "a size such as 4MiB"))
+
+
+def fraction(text: str) -> float:
+    """Read a share such as `20%` as 0.2; 0 to 100 %.
+
+    Raises:
+        ValueError: It is no percentage, or outside 0 to 100 %.
+    """
+    percent = _quantity(text, {"%": 1}, "a percentage such as 20%")
+    if percent > _WHOLE:
+        raise ValueError(f"expected a percentage from 0% to 100%, found {text!r}")
+    return percent / _WHOLE
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """Read a static shape such as `1x3x224x224`; a scalar is the empty text.
+
+    Raises:
+        ValueError: A dimension is no whole number.
+    """
+    if not re.fullmatch(r"(\d+(x\d+)*)?", text):
+        raise ValueError(f"expected a shape of whole numbers such as 1x3x224x224, found {text!r}")
+    return tuple(int(dim) for dim in text.split("x")) if text else ()
+
+
+def write_seconds(value: float) -> str:
+    """Write a duration in the largest unit that keeps it at or above 1."""
+    if value == 0:
+        return "0ms"
+    unit = next((u for u in ("s", "ms") if value >= _SECONDS[u]), "us")
+    return f"{value / _SECONDS[unit]:.12g}{unit}"
+
+
+def write_bytes(value: int) -> str:
+    """Write a size exactly, in the largest binary unit that divides it."""
+    unit = next(u for u in ("GiB", "MiB", "KiB", "B") if value % _BYTES[u] == 0)
+    return f"{value // _BYTES[unit]}{unit}"
+
+
+def write_fraction(value: float) -> str:
+    """Write 0.2 as `20%`."""
+    return f"{value * _WHOLE:.12g}%"
+
+
+def write_shape(value: tuple[int, ...]) -> str:
+    """Write (1, 3, 8, 8) as `1x3x8x8`."""
+    return "x".join(map(str, value))
+
+
+def human_bytes(value: float) -> str:
+    """Write a size for people: three digits and a decimal unit."""
+    unit = next((u for u in ("GB", "MB", "kB") if value >= _BYTES[u]), "B")
+    return f"{value / _BYTES[unit]:.3g} {unit}"
+
+
+def human_ms(value: float) -> str:
+    """Write milliseconds for people: three significant digits and a unit."""
+    if value >= 1 / _SECONDS["ms"]:
+        return f"{value / 1000:.3g} s"
+    return f"{value:.3g} ms" if value >= 1 else f"{value * 1000:.3g} us"
+
+
+def _quantity(text: str, scales: Mapping[str, float], expected: str) -> float:
+    match = re.fullmatch(rf"{_NUMBER}\s*({'|'.join(map(re.escape, scales))})", text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"expected {expected}, found {text!r}")
+    return float(match[1]) * scales[match[2]]
+
+
+def _text(pattern: str, example: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", "examples": [example]})
+
+
+def _one_of(scales: Mapping[str, float]) -> str:
+    return f"({'|'.join(scales)})"
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(seconds),
+    PlainSerializer(write_seconds, return_type=str),
+    _text(rf"{_NUMBER}\s*{_one_of(_SECONDS)}", "50ms"),
+]
+Bytes = Annotated[
+    int,
+    BeforeValidator(size_bytes),
+    PlainSerializer(write_bytes, return_type=str),
+    _text(rf"{_NUMBER}\s*{_one_of(_BYTES)}", "4MiB"),
+]
+Fraction = Annotated[
+    float,
+    BeforeValidator(fraction),
+    PlainSerializer(write_fraction, return_type=str),
+    _text(rf"{_NUMBER}\s*%", "20%"),
+]
+Shape = Annotated[
+    tuple[int, ...],
+    BeforeValidator(shape),
+    PlainSerializer(write_shape, return_type=str),
+    _text(r"(\d+(x\d+)*)?", "1x3x224x224"),
+]

@@ -1,0 +1,67 @@
+"""Files of a run: a folder of its own, written atomically, identified by their content.
+
+Add what a run keeps on disk here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from compressor.records import File
+
+
+def run_folder(reports: Path, model: str, started: datetime) -> Path:
+    """Create and return a new folder `<reports>/<model>/<time>-<random>`, which no other run has."""
+    folder = reports / file_name(model) / f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def file_name(text: str) -> str:
+    """Turn any name into one that is safe as a file name; letters of all scripts are kept."""
+    return re.sub(r"[^\w.-]+", "_", text).strip("._") or "model"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that under its name there is only ever the whole of it."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a file so that under the target's name there is only ever the whole of it."""
+    with replacing(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; what was written there takes its place, or vanishes on an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    """Give the SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file(path: Path, folder: Path) -> File:
+    """Describe a file for the report, its path relative to the run's `folder`."""
+    return File(path.relative_to(folder).as_posix(), sha256(path), path.stat().st_size)

@@ -1,0 +1,17 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Give the folder of real models and data beside the checkout; skip where it is absent."""
+    folder = Path(os.environ.get("COMPRESSOR_SHARED", Path(__file__).parents[2] / "shared"))
+    if not folder.is_dir():
+        pytest.skip("the folder `shared` with models and data is not beside this checkout")
+    return folder

@@ -1,0 +1,20 @@
+"""The error tree: who acts, and with which exit code."""
+
+from __future__ import annotations
+
+import re
+
+from compressor import errors
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+    drawn = dict(re.findall(r"^  \+ (\w+) .*?(?:exit (\d)|recorded)", errors.__doc__ or "", re.MULTILINE))
+    classes = {cls.__name__: cls for cls in errors.CompressorError.__subclasses__()}
+    assert set(drawn) == set(classes)
+    assert {name: str(cls.exit_code) for name, cls in classes.items() if drawn[name]} == {
+        name: code for name, code in drawn.items() if code
+    }
+
+
+def test_no_error_is_a_kind_of_another() -> None:
+    assert all(not cls.__subclasses__() for cls in errors.CompressorError.__subclasses__())

@@ -1,0 +1,152 @@
+"""Work in a child: results, progress, and every way of going wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from compressor import isolation
+from compressor.errors import InputError, MachineError, RungError
+from compressor.isolation import Limits, Returned
+from compressor.records import Progress
+
+
+def finish(*call: object, limits: Limits | None = None) -> tuple[list[Progress], Returned[object]]:
+    work = isolation.call(*call, limits=limits or Limits())  # type: ignore[arg-type]
+    seen = []
+    while True:
+        try:
+            seen.append(next(work))
+        except StopIteration as stop:
+            return seen, stop.value
+
+
+def add(a: int, b: int) -> int:
+    print("noise that must not reach the parent's stdout")  # noqa: T201
+    return a + b
+
+
+def count(n: int) -> Iterator[Progress]:
+    for done in range(n):
+        yield Progress("count", done, n)
+    return n
+
+
+def crash() -> None:
+    os.write(2, b"about to crash\n")
+    ctypes.string_at(0)
+
+
+def hang(pid_file: Path) -> None:
+    with subprocess.Popen(["sleep", "600"]) as sleeper:  # noqa: S607
+        pid_file.write_text(str(sleeper.pid))
+
+
+def eat() -> None:
+    hoard = []
+    while True:
+        hoard.append(b"x" * 10_000_000)
+        time.sleep(0.002)
+
+
+def wrong_input() -> None:
+    raise InputError("model.onnx: no such file")
+
+
+def bug() -> None:
+    raise KeyError("boom")
+
+
+def full() -> None:
+    raise OSError(28, "No space left on device", "out.onnx")
+
+
+def vendor_modules() -> set[str]:
+    vendors = {"onnx", "onnxruntime", "onnxsim", "nncf", "mlflow", "torch", "typer", "rich"}
+    return vendors & set(sys.modules)
+
+
+def test_the_result_and_its_cost_come_back(capfd: pytest.CaptureFixture[str]) -> None:
+    _, returned = finish(add, 2, 3)
+    assert returned.value == 5
+    assert returned.peak_memory_bytes > 5_000_000
+    assert capfd.readouterr() == ("", "")
+
+
+def test_progress_is_passed_on_in_order() -> None:
+    seen, returned = finish(count, 3)
+    assert [(p.done, p.total) for p in seen] == [(0, 3), (1, 3), (2, 3)]
+    assert returned.value == 3
+
+
+def test_a_crash_is_a_rung_error_with_the_signal_and_the_last_line() -> None:
+    with pytest.raises(RungError, match=r"SIGSEGV.*about to crash"):
+        finish(crash)
+
+
+def test_a_hang_is_stopped_with_all_its_descendants(tmp_path: Path) -> None:
+    with pytest.raises(RungError, match=r"limits\.seconds"):
+        finish(hang, tmp_path / "pid", limits=Limits(seconds=2))
+    sleeper = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(sleeper) or psutil.Process(sleeper).status() == psutil.STATUS_ZOMBIE
+
+
+def test_eating_memory_is_stopped() -> None:
+    with pytest.raises(RungError, match=r"limits\.memory"):
+        finish(eat, limits=Limits(memory="200MiB", seconds=60))
+
+
+def test_our_errors_come_back_as_they_were() -> None:
+    with pytest.raises(InputError, match=r"^model.onnx: no such file$"):
+        finish(wrong_input)
+
+
+def test_a_bug_comes_back_with_its_traceback() -> None:
+    with pytest.raises(isolation.WorkError, match=r"def bug|in bug[\s\S]*KeyError: 'boom'"):
+        finish(bug)
+
+
+def test_a_full_disk_is_the_machines_fault() -> None:
+    with pytest.raises(MachineError, match=r"out.onnx: no space left"):
+        finish(full)
+
+
+def test_a_child_imports_no_vendor_package_by_itself() -> None:
+    assert finish(vendor_modules)[1].value == set()
+
+
+def test_a_module_in_the_working_folder_cannot_stand_in_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "psutil.py").write_text("raise SystemExit(9)")
+    (tmp_path / "numpy.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    assert finish(add, 1, 1)[1].value == 2
+
+
+def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
+    script = textwrap.dedent(f"""
+        import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from pathlib import Path
+        from test_isolation import finish, hang
+        finish(hang, Path({str(tmp_path / "pid")!r}))
+    """)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", script], env=env) as parent:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.05)
+        sleeper = psutil.Process(int((tmp_path / "pid").read_text()))
+        child = sleeper.parent()
+        parent.kill()
+    sleeper.kill()
+    assert child is not None
+    assert child.pid == parent.pid or child.wait(timeout=10) is None
