@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar, overload
 
 from pydantic import BaseModel, Field
 
@@ -61,6 +61,10 @@ class _Raised:
     text: str
 
 
+@overload
+def call(work: Callable[..., Work[T]], *args: object, limits: Limits, verbose: bool = False) -> Work[Returned[T]]: ...
+@overload
+def call(work: Callable[..., T], *args: object, limits: Limits, verbose: bool = False) -> Work[Returned[T]]: ...
 def call(work: Callable[..., Any], *args: object, limits: Limits, verbose: bool = False) -> Work[Returned[Any]]:
     """Run `work(*args)` in a child and pass on the progress it yields.
 

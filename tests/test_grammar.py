@@ -48,8 +48,15 @@ def test_an_error_inside_is_located_through_the_key() -> None:
 
 @pytest.mark.parametrize(
     ("step", "fits"),
-    [("wash", True), ({"wash": {"times": 2}}, True), ({"dry": {"minutes": 1}}, True)]
-    + [("dry", False), ({"dry": {}}, False), ({"wash": {}, "dry": {"minutes": 1}}, False), ("iron", False)],
+    [
+        ("wash", True),
+        ({"wash": {"times": 2}}, True),
+        ({"dry": {"minutes": 1}}, True),
+        ("dry", False),
+        ({"dry": {}}, False),
+        ({"wash": {}, "dry": {"minutes": 1}}, False),
+        ("iron", False),
+    ],
 )
 def test_the_schema_accepts_what_the_reader_accepts(step: object, fits: bool) -> None:  # noqa: FBT001
     validator = jsonschema.Draft202012Validator(Plan.model_json_schema())

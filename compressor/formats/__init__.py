@@ -1,0 +1,30 @@
+"""Reports in every format, by the suffix of their file.
+
+Add a format as a module with a function `render` and a line in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from compressor.errors import InputError
+from compressor.formats import markdown, report_json
+from compressor.formats.report_json import read
+from compressor.formats.snippet import snippet
+from compressor.records import Report
+
+__all__ = ["FORMATS", "Format", "read", "render", "snippet"]
+
+Format = Callable[[Report], str]
+FORMATS: Mapping[str, Format] = {"json": report_json.render, "md": markdown.render}
+
+
+def render(report: Report, suffix: str) -> str:
+    """Give the report as the text of a file with this suffix, such as `md`.
+
+    Raises:
+        InputError: No format has this suffix.
+    """
+    if suffix not in FORMATS:
+        raise InputError(f"expected a report format of {', '.join(FORMATS)}, found {suffix!r}")
+    return FORMATS[suffix](report)

@@ -1,0 +1,77 @@
+"""report.json: a report written for programs and read back from its file.
+
+A field is added to the records; nothing is added here.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from compressor.errors import InputError
+from compressor.records import Report
+
+_SCHEMA_VERSION = 1
+
+
+def render(report: Report) -> str:
+    """Give the report as valid JSON; a number that is not finite becomes null."""
+    return _adapter().dump_json(report, indent=2).decode() + "\n"
+
+
+def read(path: Path) -> Report:
+    """Read a report.json; a null where a number must stand is the NaN that it was written for.
+
+    Raises:
+        InputError: There is no such file, or it is no report of schema version 1.
+    """
+    tree = _tree(path)
+    found = tree.get("schema_version") if isinstance(tree, dict) else None
+    if found != _SCHEMA_VERSION:
+        raise InputError(
+            f"{path}: expected a report with schema_version {_SCHEMA_VERSION}, found {found!r}: name the report.json "
+            "of a run, or install the version of compressor that wrote it"
+        )
+    try:
+        return _adapter().validate_python(_with_nan(tree))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"{path}: {where}: {first['msg']}: this is no report that compressor wrote") from error
+
+
+@cache
+def _adapter() -> TypeAdapter[Report]:
+    return TypeAdapter(Report)
+
+
+def _tree(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: expected a report.json, but it cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path}: expected a report.json, but it is not JSON: {error}") from error
+
+
+def _with_nan(tree: Any) -> Any:
+    """Put NaN where the records demand a number and the file has null."""
+    try:
+        _adapter().validate_python(tree)
+    except ValidationError as error:
+        for problem in error.errors():
+            if problem["type"] == "float_type" and problem["input"] is None:
+                tree = _replaced(tree, problem["loc"], float("nan"))
+    return tree
+
+
+def _replaced(tree: Any, place: tuple[int | str, ...], value: Any) -> Any:
+    if not place:
+        return value
+    copy = tree.copy()
+    copy[place[0]] = _replaced(tree[place[0]], place[1:], value)
+    return copy

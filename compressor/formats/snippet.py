@@ -1,0 +1,48 @@
+"""The short script that loads an artifact exactly as it was measured, to stand beside it.
+
+Another engine's loader is added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from compressor.records import Artifact
+
+_CONFIG_PREFIX = "session."  # such entries are ONNX Runtime's session configuration, all others its attributes
+_PROVIDERS = "providers"
+
+_ORT = '''\
+"""Load the model beside this file with ONNX Runtime as it was measured: `session.run(None, {{input: array}})`."""
+
+from pathlib import Path
+
+import onnxruntime as ort
+
+options = ort.SessionOptions()
+{options}session = ort.InferenceSession(Path(__file__).with_name({name!r}), options, providers={providers!r})
+
+if __name__ == "__main__":
+    for tensor in session.get_inputs():
+        print(tensor.name, tensor.type, tensor.shape)
+'''
+
+
+def snippet(artifact: Artifact) -> str:
+    """Give a Python script, to be kept in the folder of the artifact's first file; it needs onnxruntime only."""
+    return _ORT.format(
+        name=PurePosixPath(artifact.files[0].path).name,
+        options="".join(f"{line}\n" for line in _settings(artifact.options)),
+        providers=artifact.options.get(_PROVIDERS, "CPUExecutionProvider").split(","),
+    )
+
+
+def _settings(options: Mapping[str, str]) -> list[str]:
+    return [
+        f"options.add_session_config_entry({key!r}, {value!r})"
+        if key.startswith(_CONFIG_PREFIX)
+        else f"options.{key} = {int(value)}"
+        for key, value in options.items()
+        if key != _PROVIDERS
+    ]

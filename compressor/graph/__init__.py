@@ -1,0 +1,37 @@
+"""ONNX files: open, check, describe, normalise, save. The door to onnx and onnx_ir.
+
+`check` refuses what is no usable model, `files` reads and writes, `count` counts in an open graph, `shapes` infers,
+`facts` answers questions about a file, `normalise` (with `fold`) rewrites it without changing what it computes.
+Add a question to `facts`.
+"""
+
+from __future__ import annotations
+
+from compressor.graph.facts import (
+    Summary,
+    index_limits,
+    is_quantized,
+    looks_like_transformer,
+    open_model,
+    summary,
+)
+from compressor.graph.files import load, parts, save, with_metadata
+from compressor.graph.inherit import inherit
+from compressor.graph.normalise import normalise
+from compressor.graph.quantized import quantized_share
+
+__all__ = [
+    "Summary",
+    "index_limits",
+    "inherit",
+    "is_quantized",
+    "load",
+    "looks_like_transformer",
+    "normalise",
+    "open_model",
+    "parts",
+    "quantized_share",
+    "save",
+    "summary",
+    "with_metadata",
+]

@@ -1,0 +1,150 @@
+"""Shapes inside a graph, and the way through the C++ parts of onnx, which hold at most 2 GB.
+
+Add here what needs shapes or one of onnx's C++ transformations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compressor.graph import count, files
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+    from compressor.records import Array, Shapes
+
+_SMALL_BYTES = 1024  # constants up to here stay in sight: they hold shapes, axes and scales
+_REFERENCE_OPSET = 13  # onnx 1.23's reference implementation fails on older forms, such as Unsqueeze with an attribute
+_SHAPE_ARITHMETIC = frozenset(
+    {"Add", "Cast", "Concat", "ConstantOfShape", "Div", "Gather", "Mul", "Reshape", "Shape", "Slice", "Squeeze"}
+    | {"Sub", "Transpose", "Unsqueeze"}
+)
+
+
+def inferred(model: ir.Model, shapes: Shapes | None = None) -> ir.Model:
+    """Give a copy with every shape inferred anew, at static input shapes where given.
+
+    Outputs keep the shapes the file declares unless `shapes` are given. A shape that cannot be inferred is unknown.
+    """
+    import onnx
+
+    bare = _without_shapes(model, shapes)
+    return through(bare, lambda proto: onnx.shape_inference.infer_shapes(proto, data_prop=True))
+
+
+def settled(model: ir.Model, shapes: Shapes | None) -> ir.Model:
+    """Give a copy for counting: functions written out, small constants computed, every shape inferred.
+
+    onnx's own inference stops where a shape or padding is computed from constants, as older PyTorch exports do.
+    """
+    return inferred(_evaluated(inlined(model)), shapes)
+
+
+def inlined(model: ir.Model) -> ir.Model:
+    """Give the model with its local functions written out; the model itself where it has none."""
+    from onnx import inliner
+
+    if not model.functions:
+        return model
+    return through(model, lambda proto: inliner.inline_local_functions(proto, convert_version=True))
+
+
+def dimension(dim: int | ir.SymbolicDim) -> int | str | None:
+    """Read one dimension: a number, a symbol, or None; some exporters write an unknown one as -1 or `?`."""
+    if isinstance(dim, int):
+        return dim if dim >= 0 else None
+    return dim.value if dim.value != "?" else None
+
+
+def through(model: ir.Model, change: Callable[[onnx.ModelProto], onnx.ModelProto]) -> ir.Model:
+    """Give the model that `change` makes of it; `change` sees large initializers as inputs, without their data."""
+    import onnx_ir as ir
+
+    lean = model.clone()
+    large = {v.name: v for v in lean.graph.initializers.values() if _is_large(v)}
+    for name, value in large.items():
+        value.shape, value.dtype = ir.Shape(value.const_value.shape), value.const_value.dtype
+        del lean.graph.initializers[name]
+        lean.graph.inputs.append(value)
+    changed = ir.from_proto(change(ir.to_proto(lean)))
+    external = next(files.external_tensors(model), None)
+    if external is not None:
+        ir.external_data.set_base_dir(changed.graph, external.base_dir)
+    for value in [v for v in changed.graph.inputs if v.name in large]:
+        changed.graph.inputs.remove(value)
+        value.const_value = large[value.name].const_value
+        changed.graph.register_initializer(value)
+    return _with_description(changed, model)
+
+
+def _with_description(changed: ir.Model, model: ir.Model) -> ir.Model:
+    """Put back what onnx's version converter loses."""
+    changed.metadata_props.update(model.metadata_props)
+    changed.graph.metadata_props.update(model.graph.metadata_props)
+    for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        setattr(changed, field, getattr(model, field))
+    changed.graph.name, changed.graph.doc_string = model.graph.name, model.graph.doc_string
+    return changed
+
+
+def _without_shapes(model: ir.Model, shapes: Shapes | None) -> ir.Model:
+    import onnx_ir as ir
+
+    bare = model.clone()
+    for node in bare.graph.all_nodes():
+        if node.domain in count.STANDARD_DOMAINS:  # nobody could infer the others again
+            for value in node.outputs:
+                if not value.is_graph_output() or shapes is not None:
+                    value.shape = None
+    for value in bare.graph.inputs:
+        if shapes is not None and value.name in shapes:
+            value.shape = ir.Shape(shapes[value.name])
+    return bare
+
+
+def _is_large(value: ir.Value) -> bool:
+    import onnx_ir as ir
+
+    tensor = value.const_value
+    if tensor is None or value.is_graph_input():
+        return False
+    return tensor.nbytes > _SMALL_BYTES or isinstance(tensor, ir.ExternalTensor)
+
+
+def _evaluated(model: ir.Model) -> ir.Model:
+    import onnx_ir as ir
+
+    copy = model.clone()
+    if copy.opset_imports.get("", 0) < _REFERENCE_OPSET:
+        return copy
+    for node in list(copy.graph.all_nodes()):
+        array = _value(node, copy.opset_imports)
+        if array is not None:
+            name, graph = node.outputs[0].name, node.graph
+            constant = ir.val(name, const_value=ir.tensor(array, name=name))
+            node.outputs[0].replace_all_uses_with(constant)
+            graph.remove(node, safe=True)
+            graph.register_initializer(constant)
+    return copy
+
+
+def _value(node: ir.Node, opsets: dict[str, int]) -> Array | None:
+    """Compute a node of shape arithmetic whose inputs are small constants; None for every other node."""
+    import onnx_ir as ir
+    from onnx.reference import ReferenceEvaluator
+
+    if node.op_type not in _SHAPE_ARITHMETIC or node.outputs[0].is_graph_output():
+        return None
+    tensors = {v.name: ir.convenience.get_const_tensor(v) for v in node.inputs if v is not None}
+    if any(tensor is None or tensor.nbytes > _SMALL_BYTES for tensor in tensors.values()):
+        return None
+    feeds = {name: tensor.numpy() for name, tensor in tensors.items()}
+    if node.op_type == "ConstantOfShape" and any(np.prod(shape) > _SMALL_BYTES for shape in feeds.values()):
+        return None
+    (result,) = ReferenceEvaluator(ir.to_proto(node), opsets=opsets).run(None, feeds)
+    return np.asarray(result)

@@ -1,0 +1,100 @@
+"""What a record shows of a report: tags, metrics, parameters, the text of a version.
+
+A number is recorded by being a field of the records read in `_numbers`; everything else is added to `tags`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from itertools import islice
+from typing import Any
+
+from compressor import workspace
+from compressor.records import Artifact, Report, Trial
+
+_DESCRIPTION_CHARACTERS = 5000  # the width of mlflow's column model_versions.description
+_PARAM_CHARACTERS = 6000  # mlflow 3.17 cuts longer values, with a warning
+_PARAMS = 100  # mlflow 3.17 takes no more in one call
+_CUT = "\n\n(The rest stands in the artifact report.md.)\n"
+
+
+def identity(report: Report) -> str:
+    """Tell a report from all others."""
+    return f"{report.started.isoformat()} {report.model.sha256}"
+
+
+def tags(report: Report) -> dict[str, str]:
+    """Give what identifies a run and its outcome, and those of its numbers that are not finite."""
+    return {
+        "compressor.report": identity(report),
+        "compressor.verdict": report.verdict,
+        "compressor.chosen": report.chosen or "none",
+        "compressor.original_sha256": report.model.sha256,
+        **{key: str(value) for key, value in _measured(report).items() if not math.isfinite(value)},
+    }
+
+
+def artifact_tags(artifact: Artifact) -> dict[str, str]:
+    """Give what identifies the files of a version."""
+    return {
+        "compressor.sha256": artifact.files[0].sha256,
+        "compressor.size_bytes": str(sum(file.size_bytes for file in artifact.files)),
+        "compressor.engine": artifact.engine,
+        "compressor.device": artifact.device,
+    }
+
+
+def metrics(report: Report) -> dict[str, float]:
+    """Give the finite numbers of every rung under names such as `int8.p99_ms`."""
+    return {key: value for key, value in _measured(report).items() if math.isfinite(value)}
+
+
+def params(report: Report) -> dict[str, str]:
+    """Give the resolved recipe under names such as `engine.onnxruntime.threads`, lists as JSON.
+
+    The first hundred only; recipe.yaml, logged beside them, holds every one.
+    """
+    return dict(islice(_flat(report.recipe), _PARAMS))
+
+
+def description(markdown: str) -> str:
+    """Give the report as the text of a version: at most 5000 characters, cut where a line ends, folded parts first."""
+    if len(markdown) <= _DESCRIPTION_CHARACTERS:
+        return markdown
+    unfolded = markdown.partition("\n<details>")[0]
+    kept = unfolded[: _DESCRIPTION_CHARACTERS - len(_CUT)]
+    return (kept if kept == unfolded else kept.rpartition("\n")[0]) + _CUT
+
+
+def _measured(report: Report) -> dict[str, float]:
+    return {
+        f"{workspace.file_name(trial.rung)}.{name}": value
+        for trial in (report.baseline, *report.trials)
+        for name, value in _numbers(trial).items()
+    }
+
+
+def _numbers(trial: Trial) -> dict[str, float]:
+    found = _fields(trial.model)
+    if (measured := trial.measurement) is not None:
+        found |= _fields(measured) | _fields(measured.latency)
+        found |= _fields(measured.score, "score_") | _fields(measured.speedup, "speedup_")
+    return found
+
+
+def _fields(record: Any, prefix: str = "") -> dict[str, float]:
+    """Give the fields that hold a number; none of None."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)} if record is not None else {}
+    return {f"{prefix}{name}": value for name, value in values.items() if type(value) in (int, float)}
+
+
+def _flat(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in recipe.items():
+        name = f"{prefix}{workspace.file_name(key)}"
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{name}.")
+        else:
+            yield name, (value if isinstance(value, str) else json.dumps(value))[:_PARAM_CHARACTERS]

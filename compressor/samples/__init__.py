@@ -1,0 +1,12 @@
+"""The inputs of a model: read from files or made up, prepared, divided, checked.
+
+`dataset` holds `Samples`; a new kind of file gets a module of its own.
+"""
+
+from __future__ import annotations
+
+from compressor.samples.dataset import Samples, observed_shapes, read, synthetic
+from compressor.samples.find import Found, find, roles
+from compressor.samples.preprocess import Preprocess
+
+__all__ = ["Found", "Preprocess", "Samples", "find", "observed_shapes", "read", "roles", "synthetic"]

@@ -1,0 +1,73 @@
+"""Sample files beside a model, and what each is for.
+
+A new ending that names a role is a word in `_ENDINGS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compressor.errors import InputError
+
+_FOLDER = "calibration_data"
+_ENDINGS = {
+    "calibration": "calibration",
+    "calib": "calibration",
+    "evaluation": "evaluation",
+    "eval": "evaluation",
+    "test": "evaluation",
+    "": "both",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Files by role; the same file twice where one set must serve both, to be split."""
+
+    calibration: Path | None
+    evaluation: Path | None
+
+
+def find(model: Path, folder: Path) -> list[Path]:
+    """Give the sample files of a model in `calibration_data`, beside the model or else in this folder, sorted.
+
+    They are .npz files, .zip files and folders named after the model, with `_calibration`, `_evaluation` or their
+    short forms behind, or nothing.
+    """
+    for place in (model.parent / _FOLDER, folder / _FOLDER):
+        paths = sorted(place.iterdir()) if place.is_dir() else []
+        if found := [path for path in paths if _holds_samples(path) and _ending(path, model.stem) is not None]:
+            return found
+    return []
+
+
+def roles(paths: Sequence[Path], model: Path) -> Found:
+    """Tell by their names what the files that `find` gave are for.
+
+    Raises:
+        InputError: Two serve the same role.
+    """
+    by_role: dict[str, Path] = {}
+    for path in paths:
+        role = _ENDINGS[_ending(path, model.stem) or ""]
+        if role in by_role:
+            raise InputError(
+                f"{by_role[role]} and {path} serve the same role; name one of them in the recipe under data"
+            )
+        by_role[role] = path
+    both = by_role.get("both")
+    return Found(by_role.get("calibration", both), by_role.get("evaluation", both))
+
+
+def _holds_samples(path: Path) -> bool:
+    return path.is_dir() or path.suffix in {".npz", ".zip"}
+
+
+def _ending(path: Path, stem: str) -> str | None:
+    name = path.name if path.is_dir() else path.stem
+    endings = "|".join(filter(None, _ENDINGS))
+    match = re.fullmatch(rf"{re.escape(stem)}(?:_({endings}))?", name)
+    return None if match is None else match[1] or ""

@@ -1,0 +1,112 @@
+"""Samples that are image files in a folder or zip, decoded one at a time.
+
+A new suffix is a word in `_SUFFIXES`; where labels can stand is decided in `labels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from compressor.errors import InputError
+from compressor.records import Array, Tensor
+from compressor.samples import labels as labelling
+from compressor.samples.archive import members
+from compressor.samples.fit import Column
+from compressor.samples.preprocess import IMAGE_RANK, channel_axis
+
+_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_TABLE = "labels.csv"
+
+
+@dataclass(frozen=True)
+class Images:
+    """The image files that are read, as `[height, width, channels]` in uint8; `values` are their labels."""
+
+    path: Path
+    columns: tuple[Column, ...]
+    names: tuple[str, ...]
+    mode: str  # as Pillow names it: L, RGB, RGBA
+    values: tuple[float, ...] | None
+
+    @property
+    def n(self) -> int:
+        """How many images there are."""
+        return len(self.names)
+
+    def rows(self, indices: Sequence[int]) -> Iterator[Mapping[str, Array]]:
+        """Give one decoded image after another."""
+        for index, blob in zip(indices, self.blobs(indices), strict=True):
+            yield {self.columns[0].name: _decoded(blob, self.mode, self.where(index))}
+
+    def blobs(self, indices: Sequence[int]) -> Iterator[bytes]:
+        """Give the bytes of one image file after another."""
+        with members(self.path) as (_, read):
+            for index in indices:
+                yield read(self.names[index])
+
+    def labels(self, indices: Sequence[int]) -> Array | None:
+        """Give the labels of these images, None where there are none."""
+        return None if self.values is None else np.asarray(self.values)[list(indices)]
+
+    def where(self, index: int) -> str:
+        """Name an image for people."""
+        return f"{self.path}/{self.names[index]}"
+
+
+def images(path: Path, tensor: Tensor) -> tuple[Images, tuple[str, ...]]:
+    """Give the images of a folder or zip for this input, and notes on how their labels were found.
+
+    Raises:
+        InputError: There is no image, the first is damaged, or the labels cannot be matched to the images.
+    """
+    with members(path) as (found, read):
+        names = tuple(name for name in found if _is_image(name))
+        if not names:
+            raise InputError(f"{path}: holds no image; expected files such as {', '.join(sorted(_SUFFIXES))}")
+        values, notes = _labels(path, found, names, read)
+        mode = _MODES.get(_channels(tensor), "RGB")
+        first = _decoded(read(names[0]), mode, f"{path}/{names[0]}")
+    column = Column(tensor.name, first.dtype.str, (len(names), *first.shape))
+    return Images(path, (column,), names, mode, values), notes
+
+
+def _is_image(name: str) -> bool:
+    path = PurePosixPath(name)
+    hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
+    return path.suffix.lower() in _SUFFIXES and not hidden
+
+
+def _labels(
+    path: Path, found: Sequence[str], names: Sequence[str], read: Callable[[str], bytes]
+) -> tuple[tuple[float, ...] | None, tuple[str, ...]]:
+    tables = [name for name in found if PurePosixPath(name).name == _TABLE]
+    if not tables:
+        return labelling.from_folders(names)
+    if len(tables) > 1:
+        raise InputError(f"{path}: holds {len(tables)} files {_TABLE}, expected one")
+    return labelling.from_table(read(tables[0]), names, f"{path}/{tables[0]}")
+
+
+def _channels(tensor: Tensor) -> int:
+    dims = (tensor.shape or ())[1:]
+    axis = channel_axis(dims) if len(dims) == IMAGE_RANK else None
+    channels = 0 if axis is None else dims[axis]
+    return channels if isinstance(channels, int) else 0
+
+
+def _decoded(blob: bytes, mode: str, where: str) -> Array:
+    from PIL import Image
+
+    try:
+        with Image.open(BytesIO(blob)) as picture:
+            pixels = np.asarray(picture.convert(mode))
+    # Pillow reports damage as OSError or, in a PNG chunk, as SyntaxError
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise InputError(f"{where}: expected an image, found a damaged or unknown file ({error})") from error
+    return pixels.reshape(*pixels.shape[:2], -1)

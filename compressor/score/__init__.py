@@ -1,0 +1,12 @@
+"""Quality: outputs on the evaluation samples, metrics on them, the drop with its interval.
+
+A new metric goes into `metrics`.
+"""
+
+from __future__ import annotations
+
+from compressor.score.capture import Recorded, deterministic, outputs
+from compressor.score.comparison import choose, near_chance, score
+from compressor.score.metrics import METRICS, Metric, metric
+
+__all__ = ["METRICS", "Metric", "Recorded", "choose", "deterministic", "metric", "near_chance", "outputs", "score"]

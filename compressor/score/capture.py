@@ -1,0 +1,100 @@
+"""Outputs of a session on all samples, on disk.
+
+What else is to be learnt by running a session goes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compressor.errors import InputError
+from compressor.records import Array, Feeds, Outputs, Progress, Session, Work
+from compressor.samples import Samples
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Outputs on disk, an .npy file each with one row a sample; `left_out` says why an output is missing."""
+
+    files: Mapping[str, Path]
+    n: int
+    left_out: Mapping[str, str]
+
+    def open(self) -> Outputs:
+        """Give the outputs, mapped from their files."""
+        return {name: np.load(path, mmap_mode="r") for name, path in self.files.items()}
+
+
+def outputs(session: Session, samples: Samples, folder: Path) -> Work[Recorded]:
+    """Run all samples once and give their outputs, as files in a folder that exists.
+
+    A row is a slice of the output's first axis where that is the batch; at one sample a feed, else the whole output.
+    Outputs that hold text or change their shape from sample to sample are left out.
+
+    Raises:
+        InputError: That leaves out all.
+    """
+    files: dict[str, np.memmap[Any, Any]] = {}
+    left_out: dict[str, str] = {}
+    done, n = 0, len(samples)
+    for feeds in samples:
+        rows = {name: _rows(value, samples.per_feed) for name, value in session(feeds).items()}
+        if not done:
+            left_out = {name: reason for name, value in rows.items() if (reason := _unfit(value, samples.per_feed))}
+            files = _created(folder, n, {name: value for name, value in rows.items() if name not in left_out})
+        changed = [name for name, file in files.items() if rows[name].shape[1:] != file.shape[1:]]
+        left_out |= dict.fromkeys(changed, "its shape changes from sample to sample")
+        kept = min(samples.per_feed, n - done)
+        for name in files.keys() - left_out.keys():
+            files[name][done : done + kept] = rows[name][:kept]
+        done += kept
+        yield Progress("score", done, n)
+    return _recorded(files, n, left_out)
+
+
+def deterministic(session: Session, feeds: Feeds) -> bool:
+    """Tell whether the same feeds give the same outputs twice."""
+    first = {name: np.array(value) for name, value in session(feeds).items()}
+    second = session(feeds)
+    return all(_same(value, np.asarray(second[name])) for name, value in first.items())
+
+
+def _rows(value: Any, per_feed: int) -> Array:
+    array = np.asarray(value)
+    is_batch = array.ndim > 0 and len(array) == per_feed
+    return array if is_batch else array[None]
+
+
+def _unfit(rows: Array, per_feed: int) -> str | None:
+    if rows.dtype.kind not in "fiub":
+        return "it holds no numbers"
+    return None if len(rows) == per_feed else "its first axis is not the batch"
+
+
+def _created(folder: Path, n: int, rows: Outputs) -> dict[str, np.memmap[Any, Any]]:
+    # numbered, because an output's name may hold any character
+    return {
+        name: np.lib.format.open_memmap(
+            folder / f"{order}.npy", mode="w+", dtype=value.dtype, shape=(n, *value.shape[1:])
+        )
+        for order, (name, value) in enumerate(rows.items())
+    }
+
+
+def _recorded(files: Mapping[str, np.memmap[Any, Any]], n: int, left_out: Mapping[str, str]) -> Recorded:
+    paths = {name: Path(str(file.filename)) for name, file in files.items() if name not in left_out}
+    if not paths:
+        found = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
+        raise InputError(f"no output of the model can be scored ({found}); score at batch 1, or leave evaluation out")
+    for name in paths:
+        files[name].flush()
+    return Recorded(paths, n, left_out)
+
+
+def _same(a: Array, b: Array) -> bool:
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")

@@ -1,0 +1,214 @@
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compressor.bench import stats
+
+# Samples that prove a percentile with 0, 1, 2, 5, 10 violations: the published table of MLPerf LoadGen's rule.
+TABLE = {
+    (90, 0.95): (29, 46, 61, 103, 167),
+    (95, 0.95): (59, 93, 124, 208, 336),
+    (99, 0.95): (299, 473, 628, 1049, 1693),
+    (99, 0.99): (459, 662, 838, 1307, 2010),
+    (99.9, 0.95): (2995, 4742, 6294, 10511, 16959),
+}
+
+
+@pytest.mark.parametrize(("percentile", "confidence"), TABLE)
+def test_the_published_numbers_of_samples_are_just_enough(percentile: float, confidence: float) -> None:
+    share, alpha = 1 - percentile / 100, 1 - confidence
+    for violations, n in zip((0, 1, 2, 5, 10), TABLE[percentile, confidence], strict=True):
+        assert stats.allowed(n, share, alpha) == violations
+        assert stats.allowed(n - 1, share, alpha) == (violations - 1 if violations else None)
+    assert stats.clean_samples(percentile, confidence) == TABLE[percentile, confidence][0]
+
+
+def test_the_published_numbers_of_allowed_violations_hold() -> None:
+    allowed = [stats.allowed(n, 0.01, 0.05) for n in (500, 1000, 2000, 5000, 10000)]
+    assert allowed == [1, 4, 12, 38, 83]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 300), st.floats(0.001, 0.999), st.data())
+def test_the_binomial_distribution_agrees_with_summing_exact_coefficients(
+    n: int, share: float, data: st.DataObject
+) -> None:
+    t = data.draw(st.integers(0, n))
+    exact = math.fsum(math.comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(t + 1))
+    assert stats.binomial_cdf(t, n, share) == pytest.approx(exact, rel=1e-9, abs=1e-300)
+
+
+def test_limits_are_the_order_statistics_of_the_table() -> None:
+    milliseconds = np.random.default_rng(0).permutation(np.arange(1, 1001)).astype(float)
+    found = stats.bound(milliseconds, 99, 0.95)
+    assert (found.value_ms, found.high_ms) == (990, 996)  # four violations are allowed in 1000
+    assert stats.bound(milliseconds[:298], 99, 0.95).high_ms is None
+    assert stats.bound(milliseconds[:299], 99, 0.95).high_ms == milliseconds[:299].max()
+
+
+def test_limits_of_the_median_are_symmetric() -> None:
+    found = stats.bound(np.arange(1.0, 102.0), 50, 0.95)
+    assert found.value_ms == 51
+    assert found.low_ms is not None
+    assert found.high_ms is not None
+    assert found.low_ms + found.high_ms == 102
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0.1, 100), min_size=1, max_size=400), st.sampled_from([50, 90, 95, 99, 99.9]))
+def test_a_percentile_lies_between_its_limits(samples: list[float], percentile: float) -> None:
+    found = stats.bound(np.array(samples), percentile, 0.95)
+    assert found.low_ms is None or found.low_ms <= found.value_ms
+    assert found.high_ms is None or found.value_ms <= found.high_ms
+
+
+@pytest.mark.parametrize("percentile", [50, 90, 99])
+def test_each_limit_errs_in_at_most_five_of_a_hundred_measurements(percentile: float) -> None:
+    rng = np.random.default_rng(1)
+    truth = -math.log(1 - percentile / 100)
+    found = [stats.bound(rng.exponential(size=1000), percentile, 0.95) for _ in range(1000)]
+    too_low = sum(b.high_ms is not None and b.high_ms < truth for b in found)
+    too_high = sum(b.low_ms is not None and b.low_ms > truth for b in found)
+    assert 10 <= too_low <= 65  # exact tests err a little less than 50 times; a limit that never errs is useless
+    assert 10 <= too_high <= 65
+
+
+def test_a_system_exactly_on_its_limit_passes_rarely_where_a_naive_percentile_passes_half_the_time() -> None:
+    rng = np.random.default_rng(2)
+    limit = -math.log(0.01)
+    samples = rng.exponential(size=(600, 500))
+    found = [stats.bound(s, 99, 0.95, limit) for s in samples]
+    passed = sum(b.high_ms is not None and b.high_ms <= limit and b.steady is not False for b in found)
+    naive = int((np.percentile(samples, 99, axis=1) <= limit).sum())
+    assert passed <= 0.06 * 600
+    assert naive > 0.4 * 600
+
+
+def test_too_few_clean_samples_say_how_many_would_do() -> None:
+    found = stats.bound(np.full(100, 40.0), 99, 0.95, 50)
+    assert (found.violations, found.high_ms, found.needed, found.steady) == (0, None, 299, True)
+    assert not stats.decided(found)
+
+
+def test_the_number_needed_would_have_decided() -> None:
+    samples = np.full(400, 40.0)
+    samples[[50, 250]] = 60  # half of the share that is permitted
+    needed = stats.bound(samples, 99, 0.95, 50).needed
+    assert needed is not None
+    longer = np.tile(samples, math.ceil(needed / 400))
+    assert stats.decided(stats.bound(longer, 99, 0.95, 50))
+    assert 600 < needed < 2500
+
+
+def test_the_number_needed_to_prove_a_failure_would_have_decided() -> None:
+    samples = np.full(400, 40.0)
+    samples[::67] = 60  # one and a half times the share that is permitted
+    found = stats.bound(samples, 99, 0.95, 50)
+    assert not stats.decided(found)
+    assert found.needed is not None
+    longer = stats.bound(np.tile(samples, math.ceil(found.needed / 400)), 99, 0.95, 50)
+    assert longer.low_ms == 60
+
+
+def test_a_latency_equal_to_the_limit_is_no_violation() -> None:
+    found = stats.bound(np.full(299, 50.0), 99, 0.95, 50)
+    assert found.violations == 0
+    assert stats.decided(found)
+
+
+def test_no_number_of_samples_decides_at_the_permitted_share_itself() -> None:
+    samples = np.full(400, 40.0)
+    samples[::100] = 60
+    found = stats.bound(samples, 99, 0.95, 50)
+    assert found.violations == 4
+    assert found.needed is None
+    assert not stats.decided(found)
+
+
+def test_too_many_violations_are_decided_as_well() -> None:
+    samples = np.full(400, 40.0)
+    samples[::20] = 60
+    found = stats.bound(samples, 99, 0.95, 50)
+    assert found.low_ms == 60
+    assert stats.decided(found)
+    assert found.needed is None
+
+
+def test_a_single_sample_over_the_limit_by_chance_does_not_decide_the_median() -> None:
+    assert not stats.decided(stats.bound(np.array([60.0]), 50, 0.95, 50))
+    assert stats.decided(stats.bound(np.full(5, 60.0), 50, 0.95, 50))  # 2^-5 < 5 %
+
+
+def test_bursts_are_seen_and_keep_a_limit_from_being_met() -> None:
+    samples = np.full(2000, 40.0)
+    samples[1000:1012] = 60  # twelve violations are allowed in 2000, if they come independently
+    burst = stats.bound(samples, 99, 0.95, 50)
+    assert (burst.high_ms, burst.steady) == (40, False)
+    assert burst.dispersion is not None
+    assert burst.dispersion > 5
+    assert burst.needed is not None
+    assert burst.needed > 2000
+    assert not stats.decided(burst)
+
+
+@pytest.mark.parametrize("percentile", [50, 99])
+def test_independent_violations_have_a_dispersion_of_about_one(percentile: float) -> None:
+    rng = np.random.default_rng(3)
+    limit = -math.log(1 - percentile / 100)
+    found = [stats.bound(rng.exponential(size=2000), percentile, 0.95, limit).dispersion for _ in range(200)]
+    assert np.mean([d for d in found if d is not None]) == pytest.approx(1, abs=0.08)
+
+
+def test_quantiles_of_students_t_agree_with_the_tables() -> None:
+    assert stats._student(0.95, 19) == pytest.approx(1.7291, abs=1e-4)
+    assert stats._student(0.99, 19) == pytest.approx(2.5395, abs=1e-3)
+
+
+def test_a_planted_five_percent_is_found() -> None:
+    rng = np.random.default_rng(4)
+    moment = rng.lognormal(0, 0.2, 300)  # what the machine does to both of a pair
+    baseline, candidate = moment * rng.normal(10.5, 0.2, 300), moment * rng.normal(10, 0.2, 300)
+    found = stats.speedup(baseline, candidate, seed=0)
+    assert found is not None
+    assert 1 < found.low < 1.05 < found.high < 1.1
+    assert found.low < found.ratio < found.high
+
+
+def test_the_same_model_twice_rarely_has_an_interval_without_one() -> None:
+    rng = np.random.default_rng(5)
+    false = 0
+    for seed in range(200):
+        moment = rng.lognormal(0, 0.3, 160)
+        found = stats.speedup(moment * rng.normal(1, 0.1, 160), moment * rng.normal(1, 0.1, 160), seed)
+        assert found is not None
+        false += not found.low <= 1 <= found.high
+    assert false <= 16
+
+
+def test_swapping_baseline_and_candidate_inverts_the_ratio() -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.lognormal(0, 0.1, 160), rng.lognormal(0, 0.1, 160)
+    forth, back = stats.speedup(a, b, 0), stats.speedup(b, a, 0)
+    assert forth is not None
+    assert back is not None
+    assert forth.ratio * back.ratio == pytest.approx(1)
+
+
+def test_a_speedup_needs_six_pairs() -> None:
+    assert stats.speedup(np.ones(5), np.ones(5), 0) is None
+    assert stats.speedup(np.full(6, 2.0), np.ones(6), 0) == stats.Speedup(2, 2, 2)
+
+
+def test_stragglers_of_an_incomplete_block_do_not_count() -> None:
+    baseline, candidate = np.ones(169), np.ones(169)
+    baseline[160:] = 1000
+    assert stats.speedup(baseline, candidate, 0) == stats.Speedup(1, 1, 1)
+
+
+def test_more_samples_allow_more_violations() -> None:
+    allowed = [stats.allowed(n, 0.01, 0.05) or 0 for n in range(299, 3000, 50)]
+    assert all(a <= b for a, b in pairwise(allowed))

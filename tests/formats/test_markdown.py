@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from compressor import records as r
+from compressor.formats import markdown
+
+HARMFUL = "a|b <script>x</script> <https://x.y> `code` *c* [d](e) &amp; \\ $f$ ~~g~~ _h_\n# i"
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def _tables(text: str) -> list[list[list[str]]]:
+    """Read the tables as a Markdown reader sees them: the text of each cell."""
+    tables: list[list[list[str]]] = []
+    for token, following in zip(PARSER.parse(text), [*PARSER.parse(text)[1:], None], strict=True):
+        if token.type == "table_open":
+            tables.append([])
+        elif token.type == "tr_open":
+            tables[-1].append([])
+        elif token.type in ("th_open", "td_open"):
+            assert following
+            tables[-1][-1].append(_plain(following))
+    return tables
+
+
+def _plain(inline: Any) -> str:
+    return "".join(child.content for child in inline.children)
+
+
+def _kinds(text: str) -> set[str]:
+    tokens = PARSER.parse(text)
+    return {kind.type for token in tokens for kind in (token, *(token.children or ()))}
+
+
+def _section(text: str, title: str) -> str:
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def _first_paragraph(report: r.Report) -> str:
+    return markdown.render(report).split("\n\n")[1]
+
+
+def test_the_verdict_comes_first_with_size_speed_and_score(report: r.Report) -> None:
+    assert markdown.render(report).startswith("# net: pass\n")
+    verdict = _first_paragraph(report)
+    assert verdict.startswith("**Pass:** int8 meets every gate:")
+    assert "25.6 MB → 6.4 MB (4.00 times smaller)" in verdict
+    assert "2.50 times as fast (95 % interval 2.25 to 2.75)" in verdict
+    assert "top1 0.75 → 0.745 [0.59, 0.89]" in verdict
+
+
+def test_a_pass_names_the_gate_that_kept_out_the_candidate_before(report: r.Report) -> None:
+    assert _first_paragraph(report).endswith(r"Decided at baseline by latency.p99, not met: 80.25 \> 50.")
+
+
+def test_a_baseline_that_is_enough_is_said_to_be_served_as_it_is(report: r.Report) -> None:
+    met = replace(report.baseline, verdicts=())
+    verdict = _first_paragraph(replace(report, chosen="baseline", baseline=met))
+    assert verdict == "**Pass:** baseline meets every gate: the original model is served as it is."
+
+
+def _judged(trial: r.Trial, **met: bool | None) -> r.Trial:
+    return replace(
+        trial, verdicts=tuple(r.Verdict(gate, m, 1.0, 2.0, None, None, f"why {gate}") for gate, m in met.items())
+    )
+
+
+def test_a_fail_names_the_unmet_gate_of_the_last_candidate(report: r.Report) -> None:
+    trials = (_judged(report.trials[0], size=True, speed=None, latency=False), report.trials[1])
+    verdict = _first_paragraph(replace(report, verdict="fail", chosen=None, trials=trials))
+    assert verdict == ("**Fail:** no candidate meets every gate. Decided at int8 by latency, not met: why latency.")
+
+
+def test_an_inconclusive_run_names_the_undecided_gate_of_the_candidate_without_an_unmet_one(report: r.Report) -> None:
+    trials = (_judged(report.trials[0], latency=True, accuracy=None), _judged(report.trials[1], latency=False))
+    verdict = _first_paragraph(
+        replace(report, verdict="inconclusive", chosen=None, trials=(trials[0], replace(trials[1], failure=None)))
+    )
+    assert verdict.startswith("**Inconclusive:**")
+    assert verdict.endswith("Decided at int8 by accuracy, undecided: why accuracy.")
+
+
+def test_every_rung_has_its_row_and_the_chosen_one_is_marked(report: r.Report) -> None:
+    header, baseline, int8, broken = _tables(_section(markdown.render(report), "Rungs"))[0]
+    assert header == ["rung", "size", "p50", "p99", "speed-up", "score", "drop", "verdict"]
+    assert baseline[0] == "baseline"
+    assert baseline[-1] == "not met: latency.p99"
+    assert int8[0] == "int8 (chosen)"
+    assert int8[1:5] == ["6.4 MB", "1 ms (at most 1 ms)", "31.5 ms (at most 33.2 ms)", "2.50 [2.25, 2.75]"]
+    assert int8[5:] == ["0.745 [0.59, 0.89] (n = 40, 0.744 with exact integers)", "0.005 [-0.01, 0.02]", "met"]
+    assert broken == ["int8-fused", *["-"] * 6, "failed in fuse: the simplifier refused it"]
+
+
+def test_a_percentile_without_a_bound_is_no_firm_number(report: r.Report) -> None:
+    others = _tables(_section(markdown.render(report), "Other shapes and loads"))[0]
+    assert others[1] == [
+        "int8",
+        "input 1x3x8x8",
+        "closed",
+        "1 ms (at most 1 ms)",
+        "60 ms (n = 100, too few for a bound)",
+    ]
+
+
+def test_gates_stand_with_interval_and_reason(report: r.Report) -> None:
+    rows = _tables(_section(markdown.render(report), "Gates"))[0]
+    assert rows[1] == ["baseline", "latency.p99", "not met", "80.25 [79, 82]", "50", "80.25 > 50"]
+    assert len(rows) == 4
+
+
+def test_an_agreement_and_synthetic_samples_are_called_so(report: r.Report) -> None:
+    measured = report.baseline.measurement
+    assert measured
+    assert measured.score
+    score = replace(measured.score, reference=True, synthetic=True)
+    baseline = replace(report.baseline, measurement=replace(measured, score=score))
+    row = _tables(_section(markdown.render(replace(report, baseline=baseline)), "Rungs"))[0][1]
+    assert row[5] == "0.75 [0.6, 0.9] (agreement with the original model, synthetic, n = 40)"
+
+
+def test_what_stages_did_stands_with_sqnr_and_audit(report: r.Report) -> None:
+    done = _section(markdown.render(report), "What was done")
+    assert "quantized 20 of 22 layers (12.5 s, at most 512 MB of memory)" in done
+    assert "logits: SQNR 31.2 dB" in done
+    assert "ids: SQNR not defined" in done
+    assert "20 nodes in integers" in done
+    assert "left alone, its input has 3 channels: first, last\n" in done
+
+
+def test_many_nodes_left_alone_for_one_reason_are_counted(report: r.Report) -> None:
+    stage = replace(report.trials[0].stages[0], audit=r.Audit(excluded={f"node{i}": "why" for i in range(9)}))
+    text = markdown.render(replace(report, trials=(replace(report.trials[0], stages=(stage,)),)))
+    assert "left alone, why: node0, node1, node2, node3, node4 and 4 more\n" in text
+
+
+def test_warnings_data_environment_loading_and_recipe_are_there(report: r.Report) -> None:
+    text = markdown.render(report)
+    assert "- the machine was busy\n" in _section(text, "Warnings")
+    assert ["evaluation", "evaluation.npz (n = 40, synthetic, sha256 sha-of-evaluation)"] in _tables(text)[3]
+    assert ["versions", "onnxruntime 1.2.3"] in _tables(text)[4]
+    assert ["int8/net.onnx", "6.4 MB", "sha-of-int8"] in _tables(text)[5]
+    fences = {token.info: token.content for token in PARSER.parse(text) if token.type == "fence"}
+    assert "ort.InferenceSession(" in fences["python"]
+    assert fences["yaml"].startswith("version: 1\n")
+
+
+def test_a_run_that_measured_little_still_has_a_report(report: r.Report) -> None:
+    bare = replace(
+        report, verdict="fail", chosen=None, warnings=(), baseline=r.Trial("baseline"), trials=(), registry=None
+    )
+    text = markdown.render(replace(bare, data=r.Data(None, None, None, None)))
+    assert _first_paragraph(bare) == "**Fail:** no candidate meets every gate."
+    assert "## Gates" not in text
+    assert ["calibration", "none"] in _tables(text)[1]
+
+
+def _with_everywhere(report: r.Report, text: str) -> r.Report:
+    int8, broken = report.trials
+    stage = replace(int8.stages[0], stage=text, did=text, sqnr_db={text: 1.0}, audit=r.Audit(excluded={text: text}))
+    verdict = r.Verdict(text, met=False, observed=1.0, limit=2.0, low=None, high=None, reason=text)
+    return replace(
+        report,
+        chosen=text,
+        warnings=(text,),
+        model=replace(report.model, name=text),
+        data=r.Data(r.Source(text, text, 1, synthetic=False), None, {text: text}, text),
+        trials=(
+            replace(int8, rung=text, stages=(stage,), verdicts=(verdict,)),
+            replace(broken, failure=r.Failure(text, text)),
+        ),
+        environment=replace(report.environment, machine=text, cpu=text, versions={text: text}),
+        recipe={text: text},
+    )
+
+
+def test_names_and_reasons_are_shown_as_they_are_and_not_read_as_markup(report: r.Report) -> None:
+    text = markdown.render(_with_everywhere(report, HARMFUL))
+    shown = " ".join(HARMFUL.split())
+    rungs, gates = _tables(text)[:2]
+    assert rungs[2][0] == f"{shown} (chosen)"
+    assert gates[2] == [shown, shown, "not met", "1", "2", shown]
+    assert not _kinds(text) & {"html_inline", "link_open", "code_inline", "em_open", "s_open"}
+    assert [len(row) for row in rungs] == [8, 8, 8, 8]
+
+
+@given(text=st.text(st.sampled_from("`|<>&*_[]()#~\\$\n ab1.-+="), min_size=1, max_size=20))
+def test_any_text_keeps_the_tables_whole(text: str) -> None:
+    cell = markdown._text(text)
+    ((_, row),) = _tables(f"| a | b |\n| --- | --- |\n| {cell} | end |")
+    assert row == [" ".join(text.split()), "end"]
+
+
+@pytest.mark.parametrize("content", ["a\n```\nb", "a\n````\nb", "</details>"])
+def test_a_recipe_stays_within_its_block(report: r.Report, content: str) -> None:
+    tokens = PARSER.parse(markdown.render(replace(report, recipe={"x": content})))
+    assert [token.content for token in tokens if token.type == "html_block"][-1] == "</details>\n"
+    (recipe,) = [token.content for token in tokens if token.type == "fence" and token.info == "yaml"]
+    assert yaml.safe_load(recipe) == {"x": content}

@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from compressor.errors import InputError
+from compressor.samples import Found, find, roles
+
+
+def lay(place: Path, *names: str) -> Path:
+    data = place / "calibration_data"
+    data.mkdir(parents=True)
+    for name in names:
+        data.joinpath(name).write_bytes(b"") if "." in name else data.joinpath(name).mkdir()
+    return data
+
+
+@pytest.mark.parametrize(
+    ("names", "calibration", "evaluation"),
+    [
+        (["net.npz"], "net.npz", "net.npz"),
+        (["net.npz", "net_eval.npz"], "net.npz", "net_eval.npz"),
+        (["net_calib.npz", "net_test.zip"], "net_calib.npz", "net_test.zip"),
+        (["net_calibration.npz", "net_evaluation"], "net_calibration.npz", "net_evaluation"),
+        (["net_calibration", "net.npz"], "net_calibration", "net.npz"),
+        (["net_eval.npz"], None, "net_eval.npz"),
+        ([], None, None),
+    ],
+)
+def test_names_decide_what_a_file_is_for(
+    tmp_path: Path, names: list[str], calibration: str | None, evaluation: str | None
+) -> None:
+    data = lay(tmp_path, *names)
+    model = tmp_path / "net.onnx"
+    expected = Found(calibration and data / calibration, evaluation and data / evaluation)
+    assert roles(find(model, tmp_path), model) == expected
+
+
+def test_files_of_other_models_are_left_alone(tmp_path: Path) -> None:
+    data = lay(tmp_path, "net2.npz", "net.txt", "network_eval.npz", "net.v2.npz", "net.npz")
+    assert find(tmp_path / "net.onnx", tmp_path) == [data / "net.npz"]
+    assert find(tmp_path / "ne..onnx", tmp_path) == []
+    assert find(tmp_path / "net.v2.onnx", tmp_path) == [data / "net.v2.npz"]
+
+
+def test_beside_the_model_comes_before_the_working_folder(tmp_path: Path) -> None:
+    working = lay(tmp_path / "work", "net.npz", "other.npz")
+    beside = lay(tmp_path / "models", "net_calib.npz")
+    assert find(tmp_path / "models/net.onnx", tmp_path / "work") == [beside / "net_calib.npz"]
+    assert find(tmp_path / "models/other.onnx", tmp_path / "work") == [working / "other.npz"]
+
+
+def test_two_files_for_one_role_are_refused(tmp_path: Path) -> None:
+    lay(tmp_path, "net_eval.npz", "net_test.npz")
+    model = tmp_path / "net.onnx"
+    with pytest.raises(InputError, match=r"net_eval\.npz and .*net_test\.npz serve the same role"):
+        roles(find(model, tmp_path), model)

@@ -1,0 +1,155 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compressor.errors import RungError
+from compressor.records import Array, Score
+from compressor.score import choose, near_chance, score
+
+
+def one_hot(classes: Array, n_classes: int = 10) -> dict[str, Array]:
+    return {"y": np.eye(n_classes, dtype=np.float32)[classes]}
+
+
+LABELS = np.random.default_rng(0).integers(0, 10, 1000)
+
+
+def spoilt(share: float, seed: int = 1) -> Array:
+    wrong = np.random.default_rng(seed).random(len(LABELS)) < share
+    return np.where(wrong, (LABELS + 1) % 10, LABELS)
+
+
+def test_value_drop_and_their_intervals_agree_with_the_normal_approximation() -> None:
+    before, now = spoilt(0.10), np.where(spoilt(0.05, seed=2) != LABELS, (LABELS + 1) % 10, spoilt(0.10))
+    result = score("top1", one_hot(before), one_hot(now), LABELS, seed=0)
+    right = np.stack([before == LABELS, now == LABELS]).astype(float)
+    difference = right[0] - right[1]
+    half = 1.96 * right[1].std() / math.sqrt(1000)
+    half_drop = 1.96 * difference.std() / math.sqrt(1000)
+    assert result.value == right[1].mean()
+    assert result.drop == pytest.approx(difference.mean())
+    assert (result.low, result.high) == pytest.approx((result.value - half, result.value + half), abs=0.003)
+    assert result.drop_low == pytest.approx(difference.mean() - half_drop, abs=0.003)
+    assert result.drop_high == pytest.approx(difference.mean() + half_drop, abs=0.003)
+    assert half_drop < half  # pairing pays
+    assert (result.n, result.reference) == (1000, False)
+
+
+def test_the_interval_covers_the_truth_about_95_times_in_100() -> None:
+    covered = 0
+    for seed in range(60):
+        generator = np.random.default_rng(seed)
+        labels = np.zeros(200, int)
+        now = (generator.random(200) < 0.2).astype(int)
+        result = score("top1", one_hot(labels, 2), one_hot(now, 2), labels, seed)
+        covered += result.drop_low <= 0.2 <= result.drop_high
+    assert 52 <= covered <= 60
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    arguments = ("top1", one_hot(LABELS), one_hot(spoilt(0.1)), LABELS)
+    assert score(*arguments, seed=1) == score(*arguments, seed=1)
+    assert score(*arguments, seed=1) != score(*arguments, seed=2)
+
+
+def test_identical_outputs_drop_by_exactly_nothing() -> None:
+    result = score("top1", one_hot(spoilt(0.3)), one_hot(spoilt(0.3)), LABELS, seed=0)
+    assert (result.drop, result.drop_low, result.drop_high) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["agreement", "cosine"])
+def test_against_the_reference_the_drop_is_what_is_missing_to_one(name: str) -> None:
+    result = score(name, one_hot(LABELS), one_hot(spoilt(0.1)), None, seed=0)
+    assert result.reference
+    assert result.value == pytest.approx((spoilt(0.1) == LABELS).mean())
+    assert result.drop == pytest.approx(1 - result.value)
+    assert (result.drop_low, result.drop_high) == pytest.approx((1 - result.high, 1 - result.low))
+
+
+def test_outputs_of_nan_never_look_like_no_drop() -> None:
+    broken = {"y": np.full((1000, 10), np.nan, np.float32)}
+    whole = one_hot(LABELS)
+    assert score("top1", whole, broken, LABELS, 0).drop == 1
+    assert score("agreement", whole, broken, None, 0).drop_low == 1
+    assert score("agreement", broken, broken, None, 0).drop == 1
+    assert score("cosine", whole, broken, None, 0).drop == 1
+
+
+def test_a_metric_of_nan_is_an_infinite_drop() -> None:
+    labels = np.linspace(0, 1, 50)
+    good = {"y": labels + 0.25}
+    one_nan = {"y": np.where(np.arange(50) == 7, np.nan, labels)}
+    result = score("mae", good, one_nan, labels, 0)
+    assert math.isnan(result.value)
+    assert (result.drop, result.drop_high) == (math.inf, math.inf)
+    assert result.drop_low == pytest.approx(-0.25)  # resamples that miss the NaN
+    infinite = {"y": np.where(np.arange(50) == 7, np.inf, labels)}
+    assert score("mae", infinite, infinite, labels, 0).drop == math.inf
+
+
+def test_a_larger_error_is_a_positive_drop() -> None:
+    labels = np.linspace(0, 1, 50)
+    result = score("mae", {"y": labels + 0.25}, {"y": labels - 1}, labels, 0)
+    assert (result.value, result.drop) == pytest.approx((1, 0.75))
+
+
+def test_a_function_of_all_samples_is_resampled_in_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "def accuracy(outputs, labels): return (outputs['y'].argmax(1) == labels).mean()"
+    (tmp_path / "whole_metric.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = score("whole_metric:accuracy", one_hot(LABELS), one_hot(spoilt(0.1)), LABELS, 0)
+    built_in = score("top1", one_hot(LABELS), one_hot(spoilt(0.1)), LABELS, 0)
+    assert (own.value, own.drop) == pytest.approx((built_in.value, built_in.drop))
+    assert (own.drop_low, own.drop_high) == pytest.approx((built_in.drop_low, built_in.drop_high), abs=0.01)
+
+
+def test_both_sides_are_scored_on_the_same_output() -> None:
+    extra = {"new": np.zeros((1000, 10), np.float32), **one_hot(LABELS)}
+    assert score("top1", one_hot(LABELS), extra, LABELS, 0).drop == 0
+    for now in ({}, {"y": np.zeros((1000, 9), np.float32)}):
+        with pytest.raises(RungError, match="output 'y' has not the shape"):
+            score("top1", one_hot(LABELS), now, LABELS, 0)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "requested", "chosen"),
+    [
+        (one_hot(LABELS), LABELS, None, "top1"),
+        (one_hot(LABELS), LABELS, "cosine", "cosine"),
+        (one_hot(LABELS), None, None, "agreement"),
+        (one_hot(LABELS), LABELS + 1, None, "agreement"),
+        (one_hot(LABELS), LABELS - 1, None, "agreement"),
+        (one_hot(LABELS), LABELS / 10, None, "agreement"),
+        ({"y": np.zeros((1000, 1))}, None, None, "cosine"),
+        ({"y": np.zeros((1000, 4, 4))}, LABELS, None, "cosine"),
+    ],
+)
+def test_the_metric_suits_labels_and_outputs(
+    outputs: dict[str, Array], labels: Array, requested: str, chosen: str
+) -> None:
+    assert choose(outputs, labels, requested) == chosen
+
+
+def baseline(right: int, n: int, metric: str = "top1") -> Score:
+    return Score(metric, right / n, n, None, None)
+
+
+def test_near_chance_is_the_exact_binomial_test_at_one_percent() -> None:
+    n = 60
+    labels = np.repeat([0, 1, 2], 20)  # share 1/3
+    tails = [sum(math.comb(n, k) * 2 ** (n - k) for k in range(right, n + 1)) / 3**n for right in range(n + 1)]
+    beyond = next(right for right, tail in enumerate(tails) if tail <= 0.01)
+    assert near_chance(baseline(beyond, n), labels) is None
+    said = near_chance(baseline(beyond - 1, n), labels)
+    assert said is not None
+    assert "data.preprocess" in said
+    assert "33.3%" in said
+
+
+def test_near_chance_is_silent_about_other_metrics_and_perfect_models() -> None:
+    labels = np.zeros(50, int)
+    assert near_chance(baseline(0, 50, "cosine"), labels) is None
+    assert near_chance(baseline(50, 50), labels) is None
+    assert near_chance(baseline(10, 50), labels) is not None
