@@ -18,6 +18,8 @@ from compressor.units import Fraction, Seconds, human_ms, write_fraction, write_
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
 _BURSTS = 1.5  # index of dispersion above which violations are said to come in bursts
 _BUSY = 0.1  # share of preempted calls above which a reason mentions it
+REGRESSION = "not slower than the rung before"
+"""Name of the gate that no recipe names."""
 _MINIMUM_EFFECT = 1.02  # ratios of time closer to 1 are no difference
 _NAME_DATA = "name real samples in the recipe under data.evaluation"
 _ROUNDING = 1e-9  # 0.81 - 0.80 is a drop of 1 %
@@ -160,7 +162,7 @@ def regression(previous: Measurement | None, now: Measurement) -> Verdict | None
         return None
     times = before.ratio / now.speedup.ratio
     return Verdict(
-        gate="not slower than the rung before",
+        gate=REGRESSION,
         met=False,
         observed=now.speedup.ratio,
         limit=before.ratio,

@@ -6,7 +6,7 @@ A new question about a score is a function here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,23 @@ _RESAMPLES = 1000
 _RESAMPLES_OF_FUNCTION = 200  # it runs anew on each resample
 _TAIL = 0.025  # either side of a 95 % interval
 _CHANCE = 0.01
+
+
+class _Drawn(Mapping[str, Array]):
+    """Outputs of some samples, taken when they are asked for: a metric reads few of them, hundreds of times."""
+
+    def __init__(self, outputs: Outputs, index: npt.NDArray[np.intp]) -> None:
+        self._outputs, self._index = outputs, index
+
+    def __getitem__(self, name: str) -> Array:
+        return self._outputs[name][self._index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
 
 _Statistic = Callable[[npt.NDArray[np.intp]], Array]
 """From indices of samples to the metric before and now, [2]."""
@@ -101,7 +118,7 @@ def _statistic(chosen: Metric, before: Outputs, now: Outputs, labels: Array | No
 
     def rerun(index: npt.NDArray[np.intp]) -> Array:
         some = None if labels is None else labels[index]
-        parts = ({name: value[index] for name, value in each.items()} for each in (before, now))
+        parts = (_Drawn(each, index) for each in (before, now))
         return np.array([chosen.of(part, some) for part in parts])
 
     return rerun, _RESAMPLES_OF_FUNCTION
