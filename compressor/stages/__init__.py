@@ -1,0 +1,18 @@
+"""Stages: what a rung does to a model. Each takes a model, samples and an output path, and writes a new model there.
+
+A new stage is a module here and its class in `Stage`; it has `resolve`, which settles choices that depend on the model
+or the machine, and `apply`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from compressor.grammar import Keyed
+from compressor.stages.fuse import Fuse
+from compressor.stages.prune import Prune
+from compressor.stages.quantize import Quantize
+
+Stage = Annotated[Quantize | Fuse | Prune, Keyed(Quantize, Fuse, Prune)]
+
+__all__ = ["Fuse", "Prune", "Quantize", "Stage"]

@@ -1,0 +1,128 @@
+"""Nodes that stay float, each with its reason: those the user names, and those that quantizers get silently wrong.
+
+A newly found wrong kind is a line in `_unsafe`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compressor.errors import RungError
+from compressor.stages.quantize.calibrate import ENDLESS, Ranges
+
+if TYPE_CHECKING:
+    import onnx
+
+_SOFTMAX_SPAN = 128.0
+"""Beyond it one step of 8 bits is half a unit of the exponent."""
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_DROPPED = frozenset({"Clip", "Relu"})
+_ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub", "Where"})
+
+
+def exclusions(path: Path, wanted: Iterable[str]) -> dict[str, str]:
+    """Give the nodes of the model that are not to be quantized, with the reason.
+
+    Raises:
+        RungError: A wanted name is no node of the model, or the weights are no float32.
+    """
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    _refuse_other_floats(model)
+    names = {node.name for node in model.graph.node}
+    if unknown := [name for name in wanted if name not in names]:
+        close = difflib.get_close_matches(unknown[0], names, n=3, cutoff=0)
+        raise RungError(
+            f"quantize.exclude: no node is named {unknown[0]!r}; there are {', '.join(map(repr, close))}, …"
+        )
+    ranks = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    found = {node.name: reason for node in model.graph.node if (reason := _unsafe(node, ranks))}
+    return {**found, **_read_inside(model.graph), **dict.fromkeys(wanted, "the recipe says so")}
+
+
+def too_wide(path: Path, ranges: Ranges) -> dict[str, str]:
+    """Give the nodes that 8 bits would ruin because of the range of what they read or write, with the reason.
+
+    Those are all around a tensor that is not finite or as good as infinite; and what an additive mask passes through
+    on its way to Softmax, whose result the mask's one large constant would flatten.
+    """
+    import onnx
+
+    nodes = onnx.load(path, load_external_data=False).graph.node
+    spans = {name: high - low for name, (low, high) in ranges.items()}
+    endless = {name for name, span in spans.items() if not span < ENDLESS}
+    found = {
+        node.name: "its values are infinite or nearly so" for node in nodes if endless & {*node.input, *node.output}
+    }
+    producers = {name: node for node in nodes for name in node.output}
+    for node in nodes:
+        if node.op_type == "Softmax" and spans.get(node.input[0], 0) > _SOFTMAX_SPAN:
+            reason = f"what {node.name} reads spans {spans[node.input[0]]:.3g}: 8 bits are too coarse"
+            found |= dict.fromkeys([node.name, *_masking(node, producers)], reason)
+    return found
+
+
+def _masking(softmax: onnx.NodeProto, producers: Mapping[str, onnx.NodeProto]) -> Iterator[str]:
+    """Give the names of the elementwise nodes right before a Softmax."""
+    node = producers.get(softmax.input[0])
+    while node is not None and node.op_type in _ELEMENTWISE:
+        yield node.name
+        node = producers.get(node.input[0])
+
+
+def _refuse_other_floats(model: onnx.ModelProto) -> None:
+    """Return if the weights are float32; of others onnxruntime 1.32 and nncf 3.4 make an invalid file."""
+    from onnx import TensorProto
+
+    others = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16", TensorProto.DOUBLE: "float64"}
+    weights = {name for node in model.graph.node if node.op_type in _WEIGHTED for name in node.input}
+    for tensor in model.graph.initializer:
+        if tensor.name in weights and tensor.data_type in others:
+            kind = others[tensor.data_type]
+            raise RungError(
+                f"weight {tensor.name!r} is {kind}, quantization needs float32: export the model in float32"
+            )
+
+
+def _unsafe(node: onnx.NodeProto, ranks: dict[str, int]) -> str | None:
+    """Say why quantizing the node would be wrong.
+
+    Source: microsoft/onnxruntime issues 28130 (Gemm), 15442 and 22639 (MatMul); measured with onnxruntime 1.32.
+    """
+    if node.op_type == "Gemm":
+        settings = {a.name: a.f or a.i for a in node.attribute}
+        if settings.get("alpha", 1) != 1 or settings.get("beta", 1) != 1:
+            return "Gemm with alpha or beta other than 1: the quantizer does not scale its bias"
+        if settings.get("transA"):
+            return "Gemm with transA: no integer kernel"
+    if node.op_type == "MatMul" and any(ranks.get(name) == 1 for name in node.input):
+        return "MatMul with a vector: it has no channel axis"
+    return None
+
+
+def _read_inside(graph: onnx.GraphProto) -> dict[str, str]:
+    """Give the activations before or after which a subgraph reads.
+
+    onnxruntime 1.32 drops them without looking into subgraphs, which then read unclipped values, or nothing.
+    """
+    inside = {name for node in graph.node for body in _bodies(node) for name in _names(body)}
+    reason = "a branch or loop reads its input or output, which the quantizer would drop"
+    return {n.name: reason for n in graph.node if n.op_type in _DROPPED and inside & {n.input[0], n.output[0]}}
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    """Give the names of all that a subgraph, and those in it, read or give."""
+    yield from (value.name for value in graph.output)
+    for node in graph.node:
+        yield from node.input
+        for body in _bodies(node):
+            yield from _names(body)
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        yield from ([attribute.g] if attribute.HasField("g") else attribute.graphs)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compressor.errors import RungError
+from compressor.stages.quantize.exclude import exclusions, too_wide
+
+MASKED = """g (float[1,4] x, float[1,4] m) => (float[1,4] y) {
+  [dense] d = MatMul(x, W) \n [scaled] n = Mul(m, c) \n [masked] s = Add(d, n)
+  [soft] p = Softmax(s) \n [after] y = MatMul(p, W) }"""
+WEIGHTS = {"W": (4, 4), "c": np.array(-1e4, np.float32)}
+FINITE = {"x": (-1.0, 1.0), "m": (0.0, 1.0), "d": (-2.0, 2.0), "p": (0.0, 1.0), "y": (-1.0, 1.0)}
+
+
+def test_a_modest_mask_is_excluded_up_to_the_product_before_it(make: Any) -> None:
+    found = too_wide(make(MASKED, WEIGHTS).path, {**FINITE, "n": (-1e4, 0.0), "s": (-1e4, 2.0)})
+    assert set(found) == {"masked", "soft"}
+    assert "spans 1e+04" in found["soft"]
+
+
+def test_scores_of_common_size_are_quantized(make: Any) -> None:
+    assert too_wide(make(MASKED, WEIGHTS).path, {**FINITE, "n": (-9.0, 0.0), "s": (-9.0, 2.0)}) == {}
+
+
+@pytest.mark.parametrize("bounds", [(-np.inf, 0.0), (np.nan, np.nan), (-3.4e38, 0.0), (0.0, np.inf)])
+def test_all_that_touches_an_endless_tensor_is_excluded(bounds: tuple[float, float], make: Any) -> None:
+    found = too_wide(make(MASKED, WEIGHTS).path, {**FINITE, "n": bounds, "s": (0.0, 1.0)})
+    assert set(found) == {"scaled", "masked"}
+
+
+def test_what_the_recipe_names_is_kept_apart_from_what_is_unsafe(make: Any) -> None:
+    model = make(
+        "g (float[4,4] x) => (float[4,4] y) { [odd] a = Gemm<alpha=2.0>(x, W) \n [b] y = MatMul(a, W) }", WEIGHTS
+    )
+    found = exclusions(model.path, ["b"])
+    assert found["b"] == "the recipe says so"
+    assert "alpha" in found["odd"]
+
+
+def test_plain_products_are_not_excluded(make: Any) -> None:
+    model = make(
+        "g (float[4,4] x) => (float[4,4] y) { a = Gemm<alpha=1.0, beta=1.0>(x, W) \n y = MatMul(a, W) }", WEIGHTS
+    )
+    assert exclusions(model.path, []) == {}
+
+
+def test_half_precision_weights_are_refused(make: Any) -> None:
+    half = np.ones((4, 4), np.float16)
+    model = make("g (float16[4,4] x) => (float16[4,4] y) { y = MatMul(x, W) }", {"W": half})
+    with pytest.raises(RungError, match="'W' is float16"):
+        exclusions(model.path, [])

@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from pydantic import ValidationError
+
+from compressor import graph, isolation
+from compressor.errors import RungError
+from compressor.records import Model
+from compressor.samples import read
+from compressor.stages import Quantize
+
+STATIC, DYNAMIC, NNCF = Quantize(scheme="static"), Quantize(scheme="dynamic"), Quantize(backend="nncf")
+NETWORK = """
+g (float[batch,3,8,8] image, float[1,2] unread) => (float[batch,10] logits) {
+  [stem] a = Conv<pads=[1,1,1,1]>(image, W1, B1)
+  ra = Relu(a)
+  [depthwise] b = Conv<pads=[1,1,1,1], group=8>(ra, W2)
+  rb = Relu(b)
+  [pointwise] c = Conv(rb, W3, B3)
+  d = Add(c, ra)
+  rd = Relu(d)
+  p = GlobalAveragePool(rd)
+  f = Flatten(p)
+  [head] logits = Gemm(f, W4, B4)
+}"""
+NETWORK_WEIGHTS = {
+    "W1": (8, 3, 3, 3),
+    "B1": (8,),
+    "W2": (8, 1, 3, 3),
+    "W3": (8, 8, 1, 1),
+    "B3": (8,),
+    "W4": (8, 10),
+    "B4": (10,),
+}
+ATTENTION = """
+g (float[1,6,16] x, float[1,1,6] mask) => (float[1,6,4] y) {
+  [q] q = MatMul(x, Wq)
+  [k] k = MatMul(x, Wk)
+  [v] v = MatMul(x, Wv)
+  kt = Transpose<perm=[0,2,1]>(k)
+  s = MatMul(q, kt)
+  one = Constant<value_float=1.0>()
+  least = Constant<value_float=-3.4e38>()
+  hidden = Sub(one, mask)
+  [huge] m = Mul(hidden, least)
+  [masked] sm = Add(s, m)
+  [soft] p = Softmax<axis=-1>(sm)
+  a = MatMul(p, v)
+  af = Reshape(a, rows)
+  [head] h = Gemm(af, W, B)
+  y = Reshape(h, back)
+}"""
+ATTENTION_WEIGHTS = {
+    **dict.fromkeys(("Wq", "Wk", "Wv"), (16, 16)),
+    "W": (16, 4),
+    "B": (4,),
+    "rows": np.array([6, 16]),
+    "back": np.array([1, 6, 4]),
+}
+
+
+@pytest.fixture
+def network(make: Callable[..., Model]) -> Model:
+    return make(NETWORK, NETWORK_WEIGHTS)
+
+
+@pytest.fixture
+def attention(make: Callable[..., Model]) -> Model:
+    return make(ATTENTION, ATTENTION_WEIGHTS)
+
+
+@pytest.fixture
+def half_masked(attention: Model, tmp_path: Path) -> Any:
+    x = np.random.default_rng(0).normal(size=(16, 6, 16)).astype(np.float32)
+    mask = np.tile(np.float32([[1, 1, 1, 0, 0, 0]]), (16, 1, 1))
+    np.savez(tmp_path / "data.npz", x=x, mask=mask)
+    return read(tmp_path / "data.npz", attention.inputs, {"x": (1, 6, 16), "mask": (1, 1, 6)})
+
+
+@pytest.mark.parametrize("stage", [STATIC, DYNAMIC, NNCF], ids=["static", "dynamic", "nncf"])
+def test_every_scheme_stays_close_to_the_float_model(stage: Quantize, network: Model, apply: Any, db: Any) -> None:
+    made = apply(stage, network)
+    assert made.did.changed
+    assert db(network, made.path) > 20
+
+
+def test_static_leaves_nothing_between_the_ends_for_float_kernels(network: Model, apply: Any, fused: Any) -> None:
+    kinds = fused(apply(STATIC, network).path)
+    assert kinds.count("QLinearConv") == 3
+    assert {"QLinearAdd", "QLinearGlobalAveragePool", "QGemm"} <= set(kinds)
+    assert not {"Conv", "Add", "Gemm"} & set(kinds)
+
+
+def test_weights_are_signed_per_channel_and_activations_unsigned_per_tensor(network: Model, apply: Any) -> None:
+    made = onnx.load(apply(STATIC, network).path)
+    tensors = {t.name: onnx.numpy_helper.to_array(t) for t in made.graph.initializer}
+    for node in made.graph.node:
+        if node.op_type == "QuantizeLinear":
+            assert tensors[node.input[2]].dtype == np.uint8
+            assert tensors[node.input[2]].ndim == 0
+    weights = [t for t in tensors.values() if t.dtype == np.int8 and t.ndim > 1]
+    assert sorted(w.shape for w in weights) == sorted(s for s in NETWORK_WEIGHTS.values() if len(s) > 1)
+
+
+@pytest.mark.parametrize("scheme", ["static", "dynamic"])
+def test_reduce_range_keeps_weights_within_seven_bits(scheme: Any, network: Model, apply: Any) -> None:
+    largest = {}
+    for reduced in (False, True):
+        made = onnx.load(apply(Quantize(scheme=scheme, reduce_range=reduced), network).path)
+        weights = [
+            onnx.numpy_helper.to_array(t) for t in made.graph.initializer if t.data_type == onnx.TensorProto.INT8
+        ]
+        largest[reduced] = max(int(np.abs(w.astype(int)).max()) for w in weights)
+    assert largest == {False: 127, True: 64}
+
+
+def test_the_range_of_weights_is_settled_by_the_machine_unless_the_recipe_does(network: Model) -> None:
+    assert [Quantize().resolve(network.path, saturates=s).reduce_range for s in (True, False)] == [True, False]
+    assert Quantize(reduce_range=False).resolve(network.path, saturates=True).reduce_range is False
+
+
+def test_auto_is_dynamic_for_attention(attention: Model) -> None:
+    assert Quantize().resolve(attention.path, saturates=False).scheme == "dynamic"
+
+
+def test_auto_is_static_for_convolutions(network: Model) -> None:
+    assert Quantize().resolve(network.path, saturates=False).scheme == "static"
+
+
+def test_nncf_has_no_dynamic_scheme() -> None:
+    with pytest.raises(ValidationError, match="nncf is static"):
+        Quantize(backend="nncf", scheme="dynamic")
+
+
+def test_dynamic_quantizes_the_products_with_weights(attention: Model, apply: Any, db: Any, half_masked: Any) -> None:
+    made = apply(DYNAMIC, attention, half_masked)
+    assert made.kinds.count("MatMulInteger") == 4
+    assert db(attention, made.path, half_masked) > 25
+
+
+@pytest.mark.parametrize("stage", [STATIC, NNCF], ids=["static", "nncf"])
+def test_a_mask_of_the_least_float_does_not_flatten_the_scores(
+    stage: Quantize, attention: Model, apply: Any, db: Any, half_masked: Any
+) -> None:
+    made = apply(stage, attention, half_masked)
+    assert {"huge", "masked", "soft"} <= set(made.did.excluded)
+    assert "3.4e+38" in made.did.excluded["soft"]
+    assert db(attention, made.path, half_masked) > 20
+
+
+def test_an_excluded_node_keeps_its_float_weight(network: Model, apply: Any) -> None:
+    made = apply(Quantize(exclude=("head",)), network)
+    floats = [t.name for t in onnx.load(made.path).graph.initializer if list(t.dims) == [8, 10]]
+    assert floats == ["W4"]
+    assert made.did.excluded == {"head": "the recipe says so"}
+    assert "1 node left float" in made.did.what
+
+
+def test_an_excluded_gemm_stays_float_in_the_dynamic_scheme(attention: Model, apply: Any) -> None:
+    made = apply(Quantize(scheme="dynamic", exclude=("head",)), attention)
+    assert made.kinds.count("MatMulInteger") == 3
+
+
+def test_an_unknown_name_to_exclude_is_refused_with_the_closest(network: Model, apply: Any) -> None:
+    with pytest.raises(RungError, match=r"no node is named 'haed'; there are 'head'"):
+        apply(Quantize(exclude=("haed",)), network)
+
+
+@pytest.mark.parametrize("stage", [STATIC, NNCF], ids=["static", "nncf"])
+def test_a_quantized_model_is_left_alone(stage: Quantize, network: Model, apply: Any) -> None:
+    once = apply(STATIC, network, name="once.onnx")
+    twice = apply(stage, graph.open_model(once.path), name="twice.onnx")
+    assert (twice.did.changed, twice.did.what) == (False, "left as it is: it is quantized already")
+    assert onnx.load(twice.path).graph.node == onnx.load(once.path).graph.node
+
+
+def test_a_model_without_weights_is_refused(make: Any, apply: Any) -> None:
+    model = make("g (float[1,4] x) => (float[1,4] y) { y = Relu(x) }", {})
+    with pytest.raises(RungError, match="quantized no weight"):
+        apply(STATIC, model)
+
+
+def test_convolutions_alone_are_none_for_the_dynamic_scheme(make: Any, apply: Any) -> None:
+    model = make("g (float[1,3,8,8] x) => (float[1,4,6,6] y) { y = Conv(x, W) }", {"W": (4, 3, 3, 3)})
+    with pytest.raises(RungError, match="none is of a kind that dynamic takes"):
+        apply(DYNAMIC, model)
+
+
+@pytest.mark.parametrize("kind", ["float16", "double"])
+def test_weights_that_are_not_float32_are_refused_with_what_to_do(kind: str, make: Any, apply: Any) -> None:
+    weight = drawn_like((4, 3, 3, 3)).astype(np.float16 if kind == "float16" else np.float64)
+    model = make(f"g ({kind}[1,3,8,8] x) => ({kind}[1,4,6,6] y) {{ y = Conv(x, W) }}", {"W": weight})
+    for stage in (STATIC, NNCF):
+        with pytest.raises(RungError, match=r"weight 'W' is float\d\d, .* export the model in float32"):
+            apply(stage, model)
+
+
+@pytest.mark.parametrize("attributes", ["alpha=2.0", "beta=0.5", "transA=1"])
+@pytest.mark.parametrize("stage", [STATIC, NNCF], ids=["static", "nncf"])
+def test_a_gemm_that_quantizers_get_wrong_stays_float(
+    stage: Quantize, attributes: str, make: Any, apply: Any, db: Any
+) -> None:
+    model = make(
+        f"""g (float[8,8] x) => (float[8,4] y) {{
+          h = Gemm(x, W1, B1) \n r = Relu(h) \n [odd] y = Gemm<{attributes}>(r, W2, B2) }}""",
+        {"W1": (8, 8), "B1": (8,), "W2": (8, 4), "B2": drawn_like((4,)) * 5},
+    )
+    made = apply(stage, model)
+    assert "odd" in made.did.excluded
+    assert db(model, made.path) > 20
+
+
+@pytest.mark.parametrize("stage", [STATIC, NNCF], ids=["static", "nncf"])
+def test_a_product_with_a_vector_stays_float(stage: Quantize, make: Any, apply: Any, db: Any) -> None:
+    model = make(
+        "g (float[4,8] x) => (float[4] y) { h = MatMul(x, W) \n [vector] y = MatMul(h, v) }",
+        {"W": (8, 8), "v": (8,)},
+    )
+    made = apply(stage, model)
+    assert made.did.excluded == {"vector": "MatMul with a vector: it has no channel axis"}
+    assert db(model, made.path) > 20
+
+
+def test_two_convolutions_may_share_weight_and_bias(make: Any, apply: Any, db: Any) -> None:
+    model = make(
+        "g (float[1,3,8,8] x) => (float[1,3,4,4] y) { a = Conv(x, W, B) \n s = Mul(a, by) \n y = Conv(s, W, B) }",
+        {"W": (3, 3, 3, 3), "B": (3,), "by": np.float32([60])},
+    )
+    made = apply(STATIC, model)
+    assert db(model, made.path) > 20
+
+
+def test_an_activation_that_is_always_zero_is_no_division_by_zero(make: Any, apply: Any, db: Any) -> None:
+    model = make(
+        """g (float[1,3,8,8] x) => (float[1,4,6,6] y) {
+          a = Conv(x, W, low) \n dead = Relu(a) \n b = Conv(x, V) \n y = Add(dead, b) }""",
+        {"W": (4, 3, 3, 3), "V": drawn_like((4, 3, 3, 3)) * 2, "low": np.full(4, -100, np.float32)},
+    )
+    made = apply(STATIC, model)
+    assert db(model, made.path) > 20
+
+
+def test_nodes_around_infinite_values_stay_float(make: Any, apply: Any, db: Any) -> None:
+    model = make(
+        """g (float[1,8] x) => (float[1,8] y) {
+          h = MatMul(x, W) \n r = Relu(h) \n [log] l = Log(r) \n [cut] y = Clip(l, low) }""",
+        {"W": (8, 8), "low": np.array(-9, np.float32)},
+    )
+    made = apply(STATIC, model)
+    assert made.did.excluded == dict.fromkeys(("log", "cut"), "its values are infinite or nearly so")
+    assert math.isfinite(db(model, made.path))
+    scales = [onnx.numpy_helper.to_array(t) for t in onnx.load(made.path).graph.initializer if "scale" in t.name]
+    assert all(np.isfinite(scale).all() for scale in scales)
+
+
+def test_an_empty_activation_gets_through(make: Any, apply: Any, db: Any) -> None:
+    model = make(
+        """g (float[1,3,8,8] x) => (float[1,4,6,6] y) {
+          none = Slice(x, zero, zero, axes) \n c = Concat<axis=1>(x, none) \n y = Conv(c, W) }""",
+        {"W": (4, 3, 3, 3), "zero": np.array([0]), "axes": np.array([1])},
+    )
+    assert db(model, apply(STATIC, model).path) > 20
+
+
+def test_an_old_opset_is_quantized_once_raised(make: Any, apply: Any, db: Any) -> None:
+    model = make(
+        "g (float[1,3,8,8] x) => (float[1,4,5,5] y) { s = Slice<starts=[1], ends=[8], axes=[2]>(x) \n"
+        " t = Slice<starts=[1], ends=[8], axes=[3]>(s) \n y = Conv(t, W) }",
+        {"W": (4, 3, 3, 3)},
+        opset=9,
+    )
+    assert db(model, apply(STATIC, model).path) > 20
+
+
+@pytest.mark.parametrize("read", ["a", "b"])
+def test_a_subgraph_reads_what_it_read_before(read: str, make: Any, apply: Any, db: Any) -> None:
+    model = make(
+        f"""g (float[1,3,8,8] x, bool up) => (float[1,4,6,6] y, float[1,4,6,6] z) {{
+          [conv] a = Conv(x, W)
+          [relu] b = Relu(a)
+          z = Add(b, b)
+          y = If(up) <then_branch = t () => (float[1,4,6,6] u) {{ u = Abs({read}) }},
+                      else_branch = e () => (float[1,4,6,6] v) {{ v = Neg({read}) }}>
+        }}""",
+        {"W": (4, 3, 3, 3)},
+    )
+    made = apply(STATIC, model)
+    assert list(made.did.excluded) == ["relu"]
+    assert db(model, made.path) > 20
+
+
+@pytest.mark.parametrize("stage", [STATIC, DYNAMIC, NNCF], ids=["static", "dynamic", "nncf"])
+def test_the_input_file_stays_and_what_describes_the_model_survives(
+    stage: Quantize, network: Model, apply: Any
+) -> None:
+    before = network.path.read_bytes()
+    made = apply(stage, network)
+    assert network.path.read_bytes() == before
+    old, new = onnx.load(network.path), onnx.load(made.path)
+    assert (new.graph.input, new.graph.output) == (old.graph.input, old.graph.output)
+    assert (new.model_version, new.domain, new.doc_string) == (42, "org.example", "what it is for")
+    assert {p.key: p.value for p in new.metadata_props} == {"classes": "cat,dog", "stride": "32"}
+    onnx.checker.check_model(new, full_check=True)
+
+
+HASHES = """
+import sys, logging
+from pathlib import Path
+from compressor import graph
+from compressor.samples import synthetic
+from compressor.stages import Fuse, Quantize
+logging.disable()
+path, out = map(Path, sys.argv[1:3])
+model = graph.open_model(path)
+samples = synthetic(model.inputs, {"image": (1, 3, 8, 8), "unread": (1, 2)}, 8, 0, {})
+for name, settings in (("static", {}), ("dynamic", {"scheme": "dynamic"}), ("nncf", {"backend": "nncf"})):
+    stage = Quantize(**settings).resolve(path, saturates=False)
+    list(stage.apply(model, samples, out / f"{name}.onnx"))
+    list(Fuse().apply(graph.open_model(out / f"{name}.onnx"), samples, out / f"{name}-fused.onnx"))
+"""
+
+
+def test_two_processes_write_the_same_bytes_whatever_their_hash_seed(network: Model, tmp_path: Path) -> None:
+    found = []
+    for seed in ("1", "2"):
+        out = tmp_path / seed
+        out.mkdir()
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", HASHES, str(network.path), str(out)]
+        subprocess.run(command, check=True, env=environment, capture_output=True)
+        found.append({file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in out.iterdir()})
+    assert len(found[0]) == 6
+    assert found[0] == found[1]
+
+
+def test_memory_does_not_grow_with_the_number_of_samples(make: Any, tmp_path: Path) -> None:
+    model = make(
+        "g (float[1,3,32,32] x) => (float[1,16,30,30] y) { a = Conv(x, W) \n y = Relu(a) }", {"W": (16, 3, 3, 3)}
+    )
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).normal(size=(1000, 3, 32, 32)).astype(np.float32))
+    samples = read(tmp_path / "data.npz", model.inputs, {"x": (1, 3, 32, 32)})
+    stage = STATIC.resolve(model.path, saturates=False)
+    peaks = []
+    for n in (100, 1000):
+        work = isolation.call(stage.apply, model, samples.take(n, 0), tmp_path / "out.onnx", limits=isolation.Limits())
+        peaks.append(returned(work).peak_memory_bytes)
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+def returned(work: Any) -> Any:
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            return stop.value
+
+
+def drawn_like(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape, scale=0.3).astype(np.float32)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from compressor import runtime
+from compressor.errors import InputError, MachineError, RungError
+
+OPTIONS = runtime.options(1, spinning=False)
+X = np.float32([[3, -4, 0, 0]])
+
+
+def write(path: Path, body: str, outputs: str = "float[1,4] y", weights: Mapping[str, Any] | None = None) -> Path:
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[1,4] x) => ({outputs}) {{ {body} }}'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in (weights or {}).items())
+    onnx.save(model, path)
+    return path
+
+
+def compared(folder: Path, one: str, two: str, outputs: str = "float[1,4] y", feeds: Any = (X,)) -> Any:
+    paths = [write(folder / f"{i}.onnx", body, outputs) for i, body in enumerate((one, two))]
+    return returned(runtime.compare(*paths, [{"x": x} for x in feeds]))
+
+
+def returned(work: Any) -> Any:
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            return stop.value
+
+
+def constant(name: str, value: str) -> str:
+    return f"{name} = Constant<value_float={value}>() "
+
+
+def test_equal_outputs_give_200_db(tmp_path: Path) -> None:
+    assert compared(tmp_path, "y = Relu(x)", "y = Relu(x)") == {"y": 200.0}
+
+
+def test_sqnr_is_signal_over_noise_summed_over_all_feeds(tmp_path: Path) -> None:
+    off = constant("c", "0.1") + "y = Add(x, c)"
+    feeds = (X, np.float32([[1, 0, 0, 0]]))
+    signal, noise = 3**2 + 4**2 + 1, 8 * 0.1**2
+    expected = 10 * math.log10(signal / noise)
+    assert compared(tmp_path, "y = Identity(x)", off, feeds=feeds)["y"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_doubled_output_has_0_db_and_noise_without_signal_the_least(tmp_path: Path) -> None:
+    assert compared(tmp_path, "y = Identity(x)", "y = Add(x, x)")["y"] == pytest.approx(0)
+    zero = np.zeros((1, 4), np.float32)
+    off = constant("c", "1.0") + "y = Add(x, c)"
+    assert compared(tmp_path, "y = Identity(x)", off, feeds=(zero,))["y"] == -200
+
+
+def test_each_output_is_compared_and_integers_are_not(tmp_path: Path) -> None:
+    outputs = "float[1,4] y, int64[1,4] n, bool[1,4] b, string[1,4] s"
+    rest = " n = Cast<to=7>(x) b = Cast<to=9>(x) s = Cast<to=8>(x)"
+    found = compared(tmp_path, "y = Relu(x)" + rest, "y = Abs(x)" + rest, outputs)
+    assert found == {"y": pytest.approx(10 * math.log10(9 / 16)), "n": None, "b": None, "s": None}
+
+
+def test_half_precision_is_squared_without_overflow(tmp_path: Path) -> None:
+    body = constant("c", "1000.0") + "m = Mul(x, c) y = Cast<to=10>(m)"
+    off = constant("c", "1001.0") + "m = Mul(x, c) y = Cast<to=10>(m)"
+    found = compared(tmp_path, body, off, "float16[1,4] y")
+    assert found["y"] == pytest.approx(60, abs=3)
+
+
+def test_an_output_that_is_gone_or_has_another_shape_is_refused(tmp_path: Path) -> None:
+    one = write(tmp_path / "one.onnx", "y = Relu(x) z = Neg(x)", "float[1,4] y, float[1,4] z")
+    two = write(tmp_path / "two.onnx", "y = Relu(x)")
+    with pytest.raises(RungError, match="output 'z' is gone"):
+        returned(runtime.compare(one, two, [{"x": X}]))
+    with pytest.raises(RungError, match=r"output 'y' has shape \(4, 1\), expected \(1, 4\)"):
+        compared(tmp_path, "y = Transpose<perm=[0,1]>(x)", "y = Transpose<perm=[1,0]>(x)", "float[a,b] y")
+
+
+@pytest.mark.parametrize("worse", ["Log", "Sqrt"])
+def test_values_that_are_no_longer_finite_are_refused(worse: str, tmp_path: Path) -> None:
+    with pytest.raises(RungError, match="output 'y' is not finite where the original's is"):
+        compared(tmp_path, "y = Relu(x)", f"y = {worse}(x)")
+
+
+def test_what_is_not_finite_in_the_original_is_left_out(tmp_path: Path) -> None:
+    off = constant("c", "0.5") + "l = Log(x) y = Add(l, c)"
+    expected = 10 * math.log10(math.log(3) ** 2 / 0.5**2)
+    assert compared(tmp_path, "y = Log(x)", off)["y"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_progress_counts_the_feeds(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", "y = Relu(x)")
+    assert [step.done for step in runtime.compare(path, path, [{"x": X}] * 3)] == [0, 1, 2]
+
+
+def test_a_provider_that_is_not_here_is_the_machines_lack(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", "y = Relu(x)")
+    with pytest.raises(
+        MachineError, match=r"NoSuchExecutionProvider is not available here; found .*CPUExecutionProvider"
+    ):
+        runtime.load(path, {**OPTIONS, "providers": "NoSuchExecutionProvider,CPUExecutionProvider"})
+
+
+def test_a_file_that_onnx_runtime_refuses_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    with pytest.raises(RungError, match=r"^ONNX Runtime could not load broken.onnx: .+$"):
+        runtime.load(tmp_path / "broken.onnx", OPTIONS)
+
+
+def test_wrong_feeds_fail_the_rung_and_are_the_callers_fault_at_the_start(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", "y = Relu(x)")
+    wrong = {"x": np.zeros((1, 5), np.float32)}
+    with pytest.raises(RungError, match=r"could not run it: .*Got: 5 Expected: 4"):
+        runtime.load(path, OPTIONS)(wrong)
+    with pytest.raises(InputError, match=r"m\.onnx: .*; the model must run in ONNX Runtime before"):
+        runtime.check_runs(path, wrong)
+
+
+def test_check_runs_gives_the_outputs(tmp_path: Path) -> None:
+    found = runtime.check_runs(write(tmp_path / "m.onnx", "y = Relu(x)"), {"x": X})
+    np.testing.assert_array_equal(found["y"], [[3, 0, 0, 0]])
+
+
+def test_a_closed_session_cannot_be_called(tmp_path: Path) -> None:
+    session = runtime.load(write(tmp_path / "m.onnx", "y = Relu(x)"), OPTIONS)
+    session.close()
+    with pytest.raises(AttributeError):
+        session({"x": X})
+
+
+def test_options_reach_the_session() -> None:
+    made = runtime._session_options({**runtime.options(3, spinning=True), "session.disable_quant_qdq": "1"})
+    assert (made.intra_op_num_threads, made.inter_op_num_threads) == (3, 1)
+    assert made.get_session_config_entry("session.intra_op.allow_spinning") == "1"
+    assert made.get_session_config_entry("session.disable_quant_qdq") == "1"
+
+
+QDQ = """q = QuantizeLinear(x, s, zu) d = DequantizeLinear(q, s, zu) w = DequantizeLinear(W, s, zs)
+m = MatMul(d, w) r = QuantizeLinear(m, s, zu) e = DequantizeLinear(r, s, zu) y = MatMul(e, F)"""
+QDQ_WEIGHTS = {
+    "W": np.eye(4, dtype=np.int8) * 40,
+    "F": np.eye(4, dtype=np.float32),
+    "s": np.array(0.05, np.float32),
+    "zu": np.array(128, np.uint8),
+    "zs": np.array(0, np.int8),
+}
+
+
+def test_audit_counts_integer_and_float_nodes_and_pairs_left_over(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", QDQ, weights=QDQ_WEIGHTS)
+    found = runtime.audit(path, OPTIONS, {"y": "because"})
+    assert (found.integer_nodes, found.float_nodes, found.qdq_left) == (1, 1, 2)
+    assert found.excluded == {"y": "because"}
+
+
+def test_emulated_options_compute_the_same_file_in_float(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", QDQ, weights=QDQ_WEIGHTS)
+    assert runtime.audit(path, runtime.emulated(OPTIONS), {}).integer_nodes == 0
+
+
+def test_saturation_is_what_an_integer_product_of_numpy_says() -> None:
+    rng = np.random.default_rng(0)
+    left, right = rng.integers(200, 256, (8, 256), np.uint8), rng.integers(100, 128, (256, 8), np.int8)
+    text = '<ir_version: 8, opset_import: ["": 13]> g (uint8[8,256] a, int8[256,8] b) => (int32[8,8] y)'
+    model = onnx.parser.parse_model(f"{text} {{ y = MatMulInteger(a, b) }}")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"a": left, "b": right})
+    assert runtime.saturates() == bool(np.any(found != left.astype(np.int32) @ right.astype(np.int32)))
+
+
+def test_the_cpu_is_a_provider_everywhere() -> None:
+    assert "CPUExecutionProvider" in runtime.providers()
