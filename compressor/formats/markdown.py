@@ -11,14 +11,12 @@ from dataclasses import asdict
 
 import yaml
 
+from compressor.formats.sentence import MET, NOTHING, chosen_trial, number, score_words, sentence, with_interval
 from compressor.formats.snippet import snippet
-from compressor.records import Applied, Artifact, Latency, Measurement, Report, Score, Source, Trial, Verdict
+from compressor.records import Applied, Artifact, Latency, Report, Source, Trial, Verdict
 from compressor.units import human_bytes, human_ms
 
-_BASELINE = "baseline"
-_NOTHING = "-"
 _SPECIAL = re.compile(r"[\\`*\[\]<>|&~$]|(?<!\w)_|_(?!\w)|^[#+=-]")
-_MET = {True: "met", False: "not met", None: "undecided"}
 _NAMES_SHOWN = 5
 
 
@@ -29,65 +27,7 @@ def render(report: Report) -> str:
 
 
 def _verdict(report: Report) -> str:
-    chosen = _chosen(report)
-    outcome = _no_choice(report) if chosen is None else _choice(report, chosen)
-    return f"# {_text(report.model.name)}: {report.verdict}\n\n{' '.join([outcome, *_deciding(report)])}"
-
-
-def _no_choice(report: Report) -> str:
-    if report.verdict == "inconclusive":
-        return "**Inconclusive:** the evidence shows neither that a candidate meets every gate nor that none does."
-    return "**Fail:** no candidate meets every gate."
-
-
-def _choice(report: Report, chosen: Trial) -> str:
-    meets = "meets every gate" if report.verdict == "pass" else "is chosen"
-    start = f"**{report.verdict.capitalize()}:** {_text(chosen.rung)} {meets}"
-    if chosen.rung == _BASELINE:
-        return f"{start}: the original model is served as it is."
-    facts = [_smaller(report, chosen), _faster(chosen.measurement), _scores(report.baseline, chosen)]
-    return f"{start}: {'; '.join(fact for fact in facts if fact)}."
-
-
-def _smaller(report: Report, chosen: Trial) -> str:
-    if chosen.measurement is None:
-        return ""
-    before, after = report.model.size_bytes, chosen.measurement.size_bytes
-    return f"{human_bytes(before)} → {human_bytes(after)} ({before / after:.2f} times smaller)"
-
-
-def _faster(measurement: Measurement | None) -> str:
-    if measurement is None or measurement.speedup is None:
-        return ""
-    speedup = measurement.speedup
-    return f"{speedup.ratio:.2f} times as fast (95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
-
-
-def _scores(baseline: Trial, chosen: Trial) -> str:
-    before, after = (trial.measurement.score if trial.measurement else None for trial in (baseline, chosen))
-    if after is None:
-        return "its quality was not measured"
-    came_from = f"{_number(before.value)} → " if before else ""
-    return f"{_text(after.metric)} {came_from}{_score(after)}"
-
-
-def _deciding(report: Report) -> Iterator[str]:
-    """Say which gate decided: the one that kept out the candidate before the chosen one, or the last of all."""
-    candidates = (report.baseline, *report.trials)
-    names = [trial.rung for trial in candidates]
-    before = candidates[: names.index(report.chosen)] if report.chosen in names else candidates
-    open_gates = [(trial, verdict) for trial in before for verdict in trial.verdicts if verdict.met is not True]
-    if report.verdict == "inconclusive":
-        open_gates = [(trial, verdict) for trial, verdict in open_gates if _is_open(trial)] or open_gates
-    if open_gates:
-        trial = open_gates[-1][0]
-        verdict = min((v for t, v in open_gates if t is trial), key=lambda v: v.met is None)
-        gate, reason = _text(verdict.gate), _text(verdict.reason).rstrip(".")
-        yield f"Decided at {_text(trial.rung)} by {gate}, {_MET[verdict.met]}: {reason}."
-
-
-def _is_open(trial: Trial) -> bool:
-    return trial.failure is None and all(verdict.met is not False for verdict in trial.verdicts)
+    return f"# {_text(report.model.name)}: {report.verdict}\n\n**{report.verdict.capitalize()}:** {sentence(report, _text)}"
 
 
 def _rungs(report: Report) -> str:
@@ -103,16 +43,16 @@ def _rung_row(trial: Trial, chosen: str | None) -> list[str]:
     name = f"**{_text(trial.rung)}** (chosen)" if trial.rung == chosen else _text(trial.rung)
     measured = trial.measurement
     if measured is None:
-        return [name, *[_NOTHING] * 6, _outcome(trial)]
+        return [name, *[NOTHING] * 6, _outcome(trial)]
     latency, score, speedup = measured.latency, measured.score, measured.speedup
     return [
         name,
         human_bytes(measured.size_bytes),
         _percentile(latency.p50_ms, latency.p50_high_ms, latency),
         _percentile(latency.p99_ms, latency.p99_high_ms, latency),
-        f"{speedup.ratio:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]" if speedup else _NOTHING,
-        _score(score) if score else _NOTHING,
-        _with_interval(score.drop, score.drop_low, score.drop_high) if score else _NOTHING,
+        f"{speedup.ratio:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]" if speedup else NOTHING,
+        score_words(score) if score else NOTHING,
+        with_interval(score.drop, score.drop_low, score.drop_high) if score else NOTHING,
         _outcome(trial),
     ]
 
@@ -123,25 +63,13 @@ def _percentile(value_ms: float, high_ms: float | None, latency: Latency) -> str
     return f"{human_ms(value_ms)} (at most {human_ms(high_ms)})"
 
 
-def _score(score: Score) -> str:
-    of = ("agreement with the original model, " if score.reference else "") + ("synthetic, " if score.synthetic else "")
-    exact = "" if score.emulated is None else f", {_number(score.emulated)} with exact integers"
-    return f"{_with_interval(score.value, score.low, score.high)} ({of}n = {score.n}{exact})"
-
-
-def _with_interval(value: float | None, low: float | None, high: float | None) -> str:
-    if value is None or low is None or high is None:
-        return _number(value)
-    return f"{_number(value)} [{_number(low)}, {_number(high)}]"
-
-
 def _outcome(trial: Trial) -> str:
     if trial.failure:
         return f"failed in {_text(trial.failure.stage)}: {_text(trial.failure.reason)}"
     for met in (False, None):
         if gates := [_text(verdict.gate) for verdict in trial.verdicts if verdict.met is met]:
-            return f"{_MET[met]}: {', '.join(gates)}"
-    return _MET[True] if trial.verdicts else _NOTHING
+            return f"{MET[met]}: {', '.join(gates)}"
+    return MET[True] if trial.verdicts else NOTHING
 
 
 def _others(report: Report) -> str:
@@ -164,11 +92,11 @@ def _gates(report: Report) -> str:
 
 
 def _gate_row(rung: str, verdict: Verdict) -> list[str]:
-    observed = _with_interval(verdict.observed, verdict.low, verdict.high)
+    observed = with_interval(verdict.observed, verdict.low, verdict.high)
     return [
-        *map(_text, (rung, verdict.gate, _MET[verdict.met])),
+        *map(_text, (rung, verdict.gate, MET[verdict.met])),
         observed,
-        _number(verdict.limit),
+        number(verdict.limit),
         _text(verdict.reason),
     ]
 
@@ -255,7 +183,7 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 
 def _loading(report: Report) -> str:
-    chosen = _chosen(report)
+    chosen = chosen_trial(report)
     return "\n\n".join(["## How to load it", *map(_artifact, chosen.artifacts)]) if chosen and chosen.artifacts else ""
 
 
@@ -271,17 +199,9 @@ def _recipe(report: Report) -> str:
     )
 
 
-def _chosen(report: Report) -> Trial | None:
-    return next((trial for trial in (report.baseline, *report.trials) if trial.rung == report.chosen), None)
-
-
 def _text(value: str) -> str:
     """Escape what Markdown would read as markup, and keep it on one line."""
     return _SPECIAL.sub(r"\\\g<0>", " ".join(value.split()))
-
-
-def _number(value: float | None) -> str:
-    return _NOTHING if value is None else f"{value:.4g}"
 
 
 def _table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> str:

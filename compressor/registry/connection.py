@@ -72,7 +72,7 @@ def _translated(uri: str, folder: Path) -> Iterator[None]:
         reason = public(str(error).strip().partition("\n")[0])
         raise PublishError(
             f"registry {public(uri)}: the run was not recorded: {reason}; everything is kept in {folder}: put the "
-            f"registry right, then `compress publish {folder}`"
+            f"registry right, then `compress publish {folder / 'report.json'}`"
         ) from error
 
 
