@@ -1,0 +1,76 @@
+"""Looking without compressing: at a model, and at this machine.
+
+What `compress inspect` or `compress doctor` shows is a field of `Inspected` or `Machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from compressor import graph, isolation, machine, runtime
+from compressor.graph import Summary
+from compressor.isolation import Limits
+from compressor.plan.dims import settle
+from compressor.records import Model, Shapes, Work
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """A model and what it is made of; `macs` of both are None where its dimensions are open."""
+
+    model: Model
+    summary: Summary
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What numbers measured here depend on, and what could be installed besides."""
+
+    cpu: str
+    isa: tuple[str, ...]
+    cpus_usable: int
+    memory_bytes: int
+    load: float | None
+    saturates: bool
+    gpu: str | None
+    providers: tuple[str, ...]
+    versions: Mapping[str, str]
+    extras: Mapping[str, bool]
+
+
+def inspect(model: Path, shapes: Shapes) -> Work[Inspected]:
+    """Describe a model, in a child."""
+    return (yield from isolation.call(_inspect, model, dict(shapes), limits=Limits())).value
+
+
+def doctor() -> Work[Machine]:
+    """Describe this machine, in a child that runs the saturation probe."""
+    return (yield from isolation.call(_doctor, limits=Limits())).value
+
+
+def _inspect(path: Path, given: Shapes) -> Inspected:
+    model = graph.open_model(path)
+    shapes = settle(model.inputs, given, {}) if given or _is_settled(model) else None
+    return Inspected(graph.open_model(path, shapes), graph.summary(path, shapes))
+
+
+def _is_settled(model: Model) -> bool:
+    """Tell whether only first axes are open, which default to 1."""
+    return all(t.shape is not None and all(isinstance(d, int) for d in t.shape[1:]) for t in model.inputs)
+
+
+def _doctor() -> Machine:
+    return Machine(
+        cpu=machine.cpu_name(),
+        isa=machine.isa(),
+        cpus_usable=machine.cpus_usable(),
+        memory_bytes=machine.memory_bytes(),
+        load=machine.load_average(),
+        saturates=runtime.saturates(),
+        gpu=machine.gpu(),
+        providers=tuple(runtime.providers()),
+        versions=machine.versions(),
+        extras=machine.extras(),
+    )

@@ -1,0 +1,152 @@
+"""A run from request to report, and its publication.
+
+What is written to a run's folder besides artifacts and raw latencies is written here.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from compressor import formats, isolation, plan, recipe, registry, workspace
+from compressor.pipeline import choose
+from compressor.pipeline.climb import climb
+from compressor.plan import Job, Plan
+from compressor.records import Artifact, Data, Original, Progress, Report, Trial, Work
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the caller wants: a job, whether to climb past the first rung that is enough, whether vendors may print."""
+
+    job: Job
+    every: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """A report and the folder that it and everything it names lie in."""
+
+    report: Report
+    folder: Path
+
+
+def prepare(request: Request) -> Work[Plan]:
+    """Settle everything and find every avoidable error, in a child of its own.
+
+    Raises:
+        InputError: The recipe, the model or the data are wrong.
+        MachineError: This machine lacks what is asked for.
+    """
+    yield Progress("plan")
+    step = yield from isolation.call(plan.make, request.job, limits=request.job.recipe.limits, verbose=request.verbose)
+    made: Plan = step.value
+    return made
+
+
+def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Result]:
+    """Climb, yielding each trial as it is judged, and write the report; everything named in it is on disk then."""
+    started, begin = datetime.now(UTC), time.monotonic()
+    folder = workspace.run_folder(request.job.reports.resolve(), settled.model.path.stem, started)
+    workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
+    try:
+        baseline, trials = yield from climb(settled, folder, every=request.every, verbose=request.verbose)
+    finally:
+        shutil.rmtree(folder / ".work", ignore_errors=True)
+    report = _report(settled, baseline, trials, folder)
+    result = Result(replace(report, started=started, duration_s=time.monotonic() - begin), folder)
+    write(result)
+    return result
+
+
+def publish(result: Result, *, verbose: bool = False) -> Work[Result]:
+    """Record a report in the registry that its recipe names, and write the report again with where that is.
+
+    Raises:
+        PublishError: The registry refused; everything stays on disk.
+    """
+    uri = result.report.recipe["registry"]["uri"]
+    if uri == "none":
+        return result
+    yield Progress("publish")
+    limits = isolation.Limits.model_validate(result.report.recipe["limits"])
+    step = yield from isolation.call(registry.record, uri, result.report, result.folder, limits=limits, verbose=verbose)
+    published = replace(result, report=replace(result.report, registry=step.value))
+    write(published)
+    return published
+
+
+def write(result: Result) -> None:
+    """Write the report in every format, and beside each artifact what a server needs to load it."""
+    for trial in (result.report.baseline, *result.report.trials):
+        for artifact in trial.artifacts:
+            _write_loading(artifact, result.folder)
+    for suffix in formats.FORMATS:
+        workspace.write_text(result.folder / f"report.{suffix}", formats.render(result.report, suffix))
+
+
+def _write_loading(artifact: Artifact, folder: Path) -> None:
+    beside = (folder / artifact.files[0].path).parent
+    workspace.write_text(beside / "session.json", json.dumps(dict(artifact.options), indent=2) + "\n")
+    workspace.write_text(beside / "load.py", formats.snippet(artifact))
+
+
+def _report(settled: Plan, baseline: Trial, trials: tuple[Trial, ...], folder: Path) -> Report:
+    verdict, chosen = choose.outcome(baseline, trials)
+    raw = sorted((folder / "raw").glob("*.npy"))
+    return Report(
+        schema_version=SCHEMA_VERSION,
+        verdict=verdict,
+        chosen=chosen,
+        warnings=(*settled.warnings, *_cut_short(settled, trials, verdict)),
+        model=_original(settled),
+        data=_data(settled),
+        baseline=baseline,
+        trials=trials,
+        environment=settled.environment,
+        recipe=settled.recipe.model_dump(mode="json", by_alias=True, exclude_none=True),
+        registry=None,
+        raw={path.stem: path.relative_to(folder).as_posix() for path in raw},
+        started=datetime.now(UTC),
+        duration_s=0.0,
+    )
+
+
+def _original(settled: Plan) -> Original:
+    model = settled.model
+    return Original(
+        name=model.path.stem,
+        sha256=model.sha256,
+        size_bytes=model.size_bytes,
+        parameters=model.parameters,
+        macs=model.macs,
+        nodes=model.nodes,
+        opset=model.opset,
+    )
+
+
+def _data(settled: Plan) -> Data:
+    preprocess = settled.recipe.data.preprocess
+    return Data(
+        calibration=settled.calibration.source,
+        evaluation=settled.evaluation.source if settled.evaluation else None,
+        preprocess=preprocess.model_dump(mode="json", exclude_none=True) if preprocess else None,
+        metric=settled.metric,
+    )
+
+
+def _cut_short(settled: Plan, trials: tuple[Trial, ...], verdict: str) -> tuple[str, ...]:
+    """Say why rungs were not climbed although none passed."""
+    left = settled.recipe.rungs[len(trials) :]
+    if verdict == "pass" or not left or settled.evaluation is not None:
+        return ()
+    names = ", ".join(rung.name for rung in left)
+    return (f"not climbed: {names}; what these rungs lose cannot be seen without evaluation data",)

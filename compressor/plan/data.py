@@ -1,0 +1,126 @@
+"""Samples for calibrating and scoring: found, read, kept apart.
+
+A new rule about which samples serve for what belongs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from compressor import graph, samples
+from compressor.errors import InputError
+from compressor.recipe import Calibration, Recipe
+from compressor.records import Model, Shapes
+from compressor.samples import Samples
+
+_SYNTHETIC = 32
+_SHARED = 0.05
+"""Share of the evaluation samples that may also stand in the calibration set by chance."""
+_NO_DATA = (
+    "no calibration data: INT8 ranges come from made-up inputs, so the artifact is uncalibrated and its accuracy "
+    "unknown; give --calibration, or put {name}.npz into calibration_data beside the model"
+)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Which files serve; None where there are none. `observed`: the shape of one sample of each input."""
+
+    calibration: Path | None
+    evaluation: Path | None
+    observed: Shapes
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The samples of a run; calibration and evaluation share none."""
+
+    calibration: Samples
+    evaluation: Samples | None
+    warnings: tuple[str, ...]
+
+
+def files(recipe: Recipe, model: Model, folder: Path) -> Files:
+    """Find the files: what the recipe names, else what lies beside the model; one file may serve both.
+
+    Raises:
+        InputError: A named file is not there.
+    """
+    found = samples.roles(samples.find(model.path, Path.cwd()), model.path)
+    asked = recipe.data
+    calibration = _located(asked.calibration.path, folder) if asked.calibration else found.calibration
+    evaluation = _located(asked.evaluation.path, folder) if asked.evaluation else found.evaluation
+    first = calibration or evaluation
+    observed = samples.observed_shapes(first, model.inputs, asked.preprocess) if first else {}
+    return Files(calibration or evaluation, evaluation or calibration, observed)
+
+
+def sets(found: Files, recipe: Recipe, model: Model, shapes: Shapes) -> Sets:
+    """Read the samples' descriptions, keep the two sets apart, and check every sample once.
+
+    Raises:
+        InputError: A file does not serve the model, a value is not finite, or both sets hold the same samples.
+    """
+    if found.calibration is None:
+        made_up = samples.synthetic(model.inputs, shapes, _SYNTHETIC, recipe.seed, graph.index_limits(model.path))
+        return Sets(made_up, None, (_NO_DATA.format(name=model.path.stem),))
+    calibration, evaluation, shared = _apart(found, recipe, model, shapes)
+    notes = [*shared, *(note for one in (calibration, evaluation) if one for note in (*one.notes, *one.check()))]
+    if evaluation is None:
+        notes.append(f"{found.calibration}: a single sample cannot both calibrate and score; accuracy is unknown")
+    return Sets(calibration, evaluation, tuple(dict.fromkeys(notes)))
+
+
+def resolved(sets: Sets, recipe: Recipe) -> Mapping[str, object]:
+    """Give the recipe's data block with the sources that were used, by absolute path."""
+    blocks = {}
+    if not sets.calibration.source.synthetic:
+        blocks["calibration"] = {"path": sets.calibration.source.source, "samples": len(sets.calibration)}
+    if sets.evaluation:
+        blocks["evaluation"] = {"path": sets.evaluation.source.source, "samples": len(sets.evaluation)}
+    return {**recipe.data.model_dump(mode="json", exclude_none=True), **blocks}
+
+
+def _located(path: Path, folder: Path) -> Path:
+    """Find a path of the recipe: from the recipe's folder, else from the working folder."""
+    places = [place / path.expanduser() for place in (folder, Path.cwd())]
+    if found := next((place for place in places if place.exists()), None):
+        return found.resolve()
+    raise InputError(f"{path}: no such file or folder; looked for {' and '.join(map(str, dict.fromkeys(places)))}")
+
+
+def _apart(
+    found: Files, recipe: Recipe, model: Model, shapes: Shapes
+) -> tuple[Samples, Samples | None, tuple[str, ...]]:
+    def read(path: Path) -> Samples:
+        return samples.read(path, model.inputs, shapes, recipe.data.preprocess)
+
+    wanted = (recipe.data.calibration or Calibration(path=Path())).samples
+    scored = recipe.data.evaluation.samples if recipe.data.evaluation else None
+    if found.calibration is None or found.evaluation is None or found.calibration == found.evaluation:
+        calibration, rest = _divided(read(found.calibration or Path()), wanted, recipe.seed)
+        return calibration, rest and rest.take(scored or len(rest), recipe.seed), ()
+    calibration = read(found.calibration).take(wanted, recipe.seed)
+    evaluation, notes = _kept_apart(read(found.evaluation), calibration)
+    return calibration, evaluation.take(scored or len(evaluation), recipe.seed), notes
+
+
+def _divided(both: Samples, wanted: int, seed: int) -> tuple[Samples, Samples | None]:
+    """Divide one set: at most half of it calibrates."""
+    half = len(both) // 2
+    return both.split(min(wanted, half), seed) if half else (both, None)
+
+
+def _kept_apart(evaluation: Samples, calibration: Samples) -> tuple[Samples, tuple[str, ...]]:
+    """Leave out the few samples that real sets share, such as silence; refuse sets that are the same in part."""
+    kept = evaluation.without(calibration)
+    shared = len(evaluation) - len(kept)
+    where = f"{evaluation.source.source}: {shared} of its {len(evaluation)} samples also calibrate"
+    if shared > _SHARED * len(evaluation):
+        raise InputError(
+            f"{where} ({calibration.source.source}); a score on them proves nothing. Give other samples, or one file "
+            "for both, which is then split"
+        )
+    return kept, (f"{where} and are not scored",) if shared else ()

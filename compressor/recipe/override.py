@@ -1,0 +1,131 @@
+"""What the command line changes in a recipe.
+
+A new flag of this kind is a field of `Overrides` and a line in `override`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from compressor.engines import Auto, Onnxruntime
+from compressor.errors import InputError
+from compressor.gates import Accuracy, Gate, Latency
+from compressor.recipe.tree import Calibration, Data, Evaluation, Recipe
+from compressor.units import shape
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Flags as they were typed; None where a flag was not given."""
+
+    sla: str | None = None
+    reserve: str | None = None
+    max_drop: str | None = None
+    calibration: Path | None = None
+    evaluation: Path | None = None
+    shapes: tuple[str, ...] = ()
+    registry: str | None = None
+    name: str | None = None
+    threads: int | None = None
+
+
+def override(recipe: Recipe, given: Overrides) -> Recipe:
+    """Give the recipe with what the flags say put in its place.
+
+    Raises:
+        InputError: A flag's value cannot be read, or does not fit the recipe; the message names the flag.
+    """
+    return recipe.model_copy(
+        update={
+            "gates": _gates(recipe.gates, given),
+            "data": _data(recipe.data, given),
+            "shapes": {**recipe.shapes, **shapes(given.shapes)},
+            "registry": _changed(recipe.registry, "--registry or --name", uri=given.registry, name=given.name),
+            "engine": _engine(recipe.engine, given.threads),
+        }
+    )
+
+
+def shapes(given: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Read `--shape` flags.
+
+    Raises:
+        InputError: One is not NAME=DIMENSIONS.
+    """
+    return dict(map(_shape, given))
+
+
+def _gates(gates: tuple[Gate, ...], given: Overrides) -> tuple[Gate, ...]:
+    if given.sla is not None:
+        gates = (_sla(given.sla), *(gate for gate in gates if not isinstance(gate, Latency)))
+    if given.reserve is not None and not any(isinstance(gate, Latency) for gate in gates):
+        raise InputError("--reserve keeps part of a latency budget, but there is none: give --sla too")
+    if given.max_drop is not None:
+        drop = _read("--max-drop", lambda: Accuracy(max_drop=given.max_drop))
+        if not any(isinstance(gate, Accuracy) for gate in gates):
+            gates = (*gates, drop)
+    return tuple(_gate(gate, given) for gate in gates)
+
+
+def _gate(gate: Gate, given: Overrides) -> Gate:
+    if isinstance(gate, Latency):
+        return _changed(gate, "--reserve", reserve=given.reserve)
+    return _changed(gate, "--max-drop", max_drop=given.max_drop)
+
+
+def _sla(text: str) -> Latency:
+    percentile, _, limit = text.rpartition("=")
+    return _read("--sla", lambda: Latency.model_validate({percentile or "p99": limit}))
+
+
+def _data(data: Data, given: Overrides) -> Data:
+    if given.calibration is not None:
+        kept = {"samples": data.calibration.samples} if data.calibration else {}
+        data = data.model_copy(update={"calibration": Calibration(path=given.calibration, **kept)})
+    if given.evaluation is not None:
+        data = data.model_copy(update={"evaluation": Evaluation(path=given.evaluation)})
+    return data
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, dims = text.rpartition("=")
+    if not equals or not name:
+        raise InputError(f"--shape: expected NAME=DIMENSIONS such as input=1x3x224x224, found {text!r}")
+    return name, _read("--shape", lambda: shape(dims))
+
+
+def _engine(engine: Auto | Onnxruntime, threads: int | None) -> Auto | Onnxruntime:
+    if threads is None:
+        return engine
+    spinning = engine.spinning if isinstance(engine, Onnxruntime) else False
+    return _read("--threads", lambda: Onnxruntime(threads=threads, spinning=spinning))
+
+
+def _changed(value: M, flag: str, **fields: object) -> M:
+    """Give a copy with the fields that are not None read anew, so that what they must satisfy is checked again."""
+    wanted = {name: field for name, field in fields.items() if field is not None}
+    if not wanted:
+        return value
+    before = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return _read(flag, lambda: type(value).model_validate({**before, **wanted}))
+
+
+def _read(flag: str, build: Callable[[], T]) -> T:
+    try:
+        return build()
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        message = problem["msg"].removeprefix("Value error, ")
+        said = message if "found" in message else f"{message}, found {problem['input']!r}"
+        raise InputError(f"{flag}: {where + ': ' if where else ''}{said}") from error
+    except ValueError as error:
+        raise InputError(f"{flag}: {error}") from error

@@ -1,0 +1,102 @@
+"""The recipe: what is asked of a run, read strictly from YAML, with the default one behind `--sla`.
+
+A new setting is a field here, or of the family that it belongs to; reader, schema and report follow by themselves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, Field, PlainSerializer, field_validator, model_validator
+
+from compressor.bench.load import Closed, Load
+from compressor.engines import Auto, Engine
+from compressor.gates import Accuracy, Gate, Latency
+from compressor.isolation import Limits
+from compressor.registry import Registry
+from compressor.samples import Preprocess
+from compressor.stages import Fuse, Prune, Quantize, Stage
+from compressor.units import Shape
+
+BASELINE = "baseline"
+FilePath = Annotated[Path, PlainSerializer(str, return_type=str)]
+
+
+class Calibration(BaseModel, frozen=True, extra="forbid"):
+    """Inputs that settle the quantization ranges; no labels needed. 300 images gained nothing over 100."""
+
+    path: FilePath
+    samples: int = Field(default=200, ge=1)
+
+
+class Evaluation(BaseModel, frozen=True, extra="forbid"):
+    """Inputs that are scored before and after; `samples` None: all of them."""
+
+    path: FilePath
+    samples: int | None = Field(default=None, ge=1)
+
+
+class Data(BaseModel, frozen=True, extra="forbid"):
+    """Where inputs come from and how they become what the model takes. Unset paths are looked for beside the model.
+
+    `metric` is one of top1, top5, agreement, cosine, mae, or `package.module:function`.
+    """
+
+    calibration: Calibration | None = None
+    evaluation: Evaluation | None = None
+    preprocess: Preprocess | None = None
+    metric: str | None = None
+
+
+class Rung(BaseModel, frozen=True, extra="forbid"):
+    """A complete list of stages from the original model, under a name that stands in the report."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    engine: Engine | None = None
+
+
+LADDER = (
+    Rung(name="int8", stages=(Quantize(),)),
+    Rung(name="int8-fused", stages=(Quantize(), Fuse())),
+    Rung(name="prune20-int8-fused", stages=(Prune(ratio="20%"), Quantize(), Fuse())),
+    Rung(name="prune40-int8-fused", stages=(Prune(ratio="40%"), Quantize(), Fuse())),
+)
+"""The default climb, least risky first."""
+
+
+class Recipe(BaseModel, frozen=True, extra="forbid"):
+    """Everything a run is asked to do."""
+
+    version: Literal[1] = 1
+    seed: int = Field(default=0, ge=0)
+    shapes: dict[str, Shape] = {}
+    data: Data = Data()
+    engine: Engine = Auto()
+    load: Load = Closed()
+    rungs: tuple[Rung, ...] = Field(default=LADDER, min_length=1)
+    gates: tuple[Gate, ...] = (Accuracy(max_drop="1%"),)
+    limits: Limits = Limits()
+    registry: Registry = Registry()
+
+    @field_validator("rungs")
+    @classmethod
+    def _names_differ(cls, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+        names = [rung.name for rung in rungs]
+        if twice := next((n for n in names if names.count(n) > 1 or n == BASELINE), None):
+            raise ValueError(f"expected names that differ from each other and from {BASELINE}, found {twice!r}")
+        return rungs
+
+    @model_validator(mode="after")
+    def _gates_differ(self) -> Self:
+        kinds = [type(gate) for gate in self.gates]
+        if kinds.count(Accuracy) > 1:
+            raise ValueError("expected at most one accuracy gate")
+        return self
+
+
+def default(sla: Latency | None = None) -> Recipe:
+    """Give the recipe behind `--sla`: the whole ladder, the latency gate, and a drop of at most 1 %."""
+    gates = (Accuracy(max_drop="1%"),)
+    return Recipe(gates=(sla, *gates) if sla else gates)

@@ -1,0 +1,244 @@
+"""A whole run on a small real model: what is yielded, written, chosen, and what happens when a child goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pipeline_broken as broken
+import pytest
+import small
+
+from compressor import formats, gates, recipe
+from compressor.errors import InputError
+from compressor.pipeline import Request, Result, prepare, run, work
+from compressor.plan import Job
+from compressor.records import Progress, Trial, Verdict
+
+GATES = "gates: [{latency: {p99: 10s}}, {accuracy: {max_drop: 5%}}]\nlimits: {measure: 20s}\nregistry: {uri: none}\n"
+ONE = f"rungs: [{{name: int8, stages: [quantize]}}]\n{GATES}"
+SHORT = f"rungs: [{{name: int8, stages: [quantize]}}, {{name: fused, stages: [quantize, fuse]}}]\n{GATES}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _speed_does_not_matter() -> Iterator[None]:
+    """A model this small may be slower as INT8: whether it is belongs to the tests of the gates."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gates, "regression", lambda _before, _now: None)
+        yield
+
+
+def go(model: Path, text: str = SHORT, *, every: bool = False) -> tuple[list[Progress | Trial], Result]:
+    job = Job(model, recipe.parse(text, "r.yaml"), model.parent / "reports", model.parent)
+    request = Request(job, every=every)
+    events: list[Progress | Trial] = []
+    settled = _finish(prepare(request), events)
+    return events, _finish(run(settled, request), events)
+
+
+def _finish(work_: object, events: list[Progress | Trial]) -> object:
+    while True:
+        try:
+            events.append(next(work_))  # type: ignore[call-overload]
+        except StopIteration as stop:
+            return stop.value
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    path = small.classifier(folder / "net.onnx")
+    (folder / "calibration_data").mkdir()
+    small.data(folder / "calibration_data" / "net.npz", path, 200, seed=1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def climbed(model: Path) -> tuple[list[Progress | Trial], Result]:
+    return go(model, every=True)
+
+
+def test_trials_are_yielded_in_order_the_baseline_first(climbed: tuple[list[Progress | Trial], Result]) -> None:
+    events, result = climbed
+    trials = [event for event in events if isinstance(event, Trial)]
+    assert [trial.rung for trial in trials] == ["baseline", "int8", "fused"]
+    assert (result.report.baseline, *result.report.trials) == tuple(trials)
+    steps = [event.step for event in events if isinstance(event, Progress)]
+    assert {"plan", "normalise", "int8: quantize", "int8: measure", "fused: fuse"} <= set(steps)
+
+
+def test_the_first_rung_that_meets_every_gate_is_chosen(climbed: tuple[list[Progress | Trial], Result]) -> None:
+    report = climbed[1].report
+    assert (report.verdict, report.chosen) == ("pass", "int8")
+    verdicts = report.trials[0].verdicts
+    assert [(verdict.gate, verdict.met) for verdict in verdicts] == [("latency p99", True), ("accuracy", True)]
+
+
+def test_the_measurements_are_those_of_the_files(climbed: tuple[list[Progress | Trial], Result], model: Path) -> None:
+    report, folder = climbed[1].report, climbed[1].folder
+    for trial in (report.baseline, *report.trials):
+        (artifact,) = trial.artifacts
+        data = (folder / artifact.files[0].path).read_bytes()
+        assert artifact.files[0].sha256 == hashlib.sha256(data).hexdigest()
+        assert trial.measurement is not None
+        assert trial.measurement.size_bytes == len(data)
+        raw = np.load(folder / report.raw[trial.rung])
+        assert trial.measurement.latency.n == raw.shape[1]
+        assert trial.measurement.latency.mean_ms == pytest.approx(raw[-1].mean() / 1e6)
+    assert (folder / report.baseline.artifacts[0].files[0].path).read_bytes() == model.read_bytes()
+
+
+def test_the_score_is_what_the_labels_say(climbed: tuple[list[Progress | Trial], Result]) -> None:
+    report = climbed[1].report
+    assert report.baseline.measurement is not None
+    score = report.baseline.measurement.score
+    assert score is not None
+    # labels are the model's own answers but for 20 of 200 samples, of which 100 are scored
+    assert (score.metric, score.n, score.drop) == ("top1", 100, None)
+    assert 0.8 <= score.value <= 1
+    assert report.trials[0].measurement is not None
+    assert report.trials[0].measurement.score is not None
+    assert report.trials[0].measurement.score.drop == pytest.approx(
+        score.value - report.trials[0].measurement.score.value
+    )
+
+
+def test_each_stage_says_what_it_did_and_how_far_the_outputs_moved(
+    climbed: tuple[list[Progress | Trial], Result],
+) -> None:
+    stages = {stage.stage: stage for stage in climbed[1].report.trials[1].stages}
+    assert list(stages) == ["normalise", "quantize", "fuse"]
+    normalised, quantized = stages["normalise"].sqnr_db["logits"], stages["quantize"].sqnr_db["logits"]
+    assert normalised is not None
+    assert normalised > 100
+    assert quantized is not None
+    assert 15 < quantized < 60
+    assert stages["quantize"].audit is not None
+    assert stages["quantize"].audit.integer_nodes >= 3
+    assert all(stage.peak_memory_bytes > 10**7 and stage.did for stage in stages.values())
+
+
+def test_the_folder_holds_everything_a_server_needs(climbed: tuple[list[Progress | Trial], Result]) -> None:
+    folder = climbed[1].folder
+    beside = folder / "artifacts" / "int8"
+    assert {path.name for path in beside.iterdir()} == {"model.onnx", "session.json", "load.py"}
+    assert json.loads((beside / "session.json").read_text())["session.intra_op.allow_spinning"] == "0"
+    said = subprocess.run([sys.executable, str(beside / "load.py")], check=True, capture_output=True, text=True)
+    assert said.stdout.split()[0] == "x"
+    assert not (folder / ".work").exists()
+
+
+def test_the_written_report_is_the_returned_one(climbed: tuple[list[Progress | Trial], Result]) -> None:
+    report, folder = climbed[1].report, climbed[1].folder
+    assert formats.read(folder / "report.json") == report
+    assert recipe.read(folder / "recipe.yaml") == recipe.Recipe.model_validate(report.recipe)
+    assert report.model.name == "net"
+    assert report.data.evaluation is not None
+    assert report.data.evaluation.n == 100
+
+
+def test_the_original_is_untouched_and_nothing_is_written_beside_it(
+    climbed: tuple[list[Progress | Trial], Result], model: Path
+) -> None:
+    assert climbed[1].report.model.sha256 == hashlib.sha256(model.read_bytes()).hexdigest()
+    assert {path.name for path in model.parent.iterdir()} == {"net.onnx", "calibration_data", "reports"}
+
+
+def test_the_same_resolved_recipe_gives_the_same_bytes(
+    climbed: tuple[list[Progress | Trial], Result], model: Path
+) -> None:
+    first = climbed[1]
+    again = go(model, (first.folder / "recipe.yaml").read_text(), every=True)[1]
+    assert again.folder != first.folder
+    for one, two in zip(first.report.trials, again.report.trials, strict=True):
+        assert one.artifacts[0].files == two.artifacts[0].files
+
+
+def test_the_climb_stops_at_the_rung_that_is_enough(model: Path) -> None:
+    assert [trial.rung for trial in go(model)[1].report.trials] == ["int8"]
+
+
+def test_a_rung_that_is_slower_than_the_one_before_is_not_chosen(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower = Verdict("not slower", met=False, observed=None, limit=None, low=None, high=None, reason="it is slower")
+    monkeypatch.setattr(gates, "regression", lambda _before, _now: slower)
+    report = go(model, ONE)[1].report
+    assert (report.verdict, report.chosen) == ("pass", "baseline")
+    assert report.trials[0].verdicts[-1] == slower
+
+
+def test_a_rung_that_cannot_be_built_is_recorded_and_the_climb_goes_on(model: Path) -> None:
+    text = f"rungs: [{{name: cut, stages: [{{prune: {{ratio: 20%}}}}]}}, {{name: int8, stages: [quantize]}}]\n{GATES}"
+    report = go(model, text)[1].report
+    assert report.trials[0].failure is not None
+    assert "pruning is not part of this version" in report.trials[0].failure.reason
+    assert (report.verdict, report.chosen) == ("pass", "int8")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "limits", "reason"),
+    [
+        (broken.crash, "", "SIGSEGV"),
+        (broken.hang, "seconds: 4, ", "limits.seconds"),
+        (broken.eat, "memory: 500MiB, ", "limits.memory"),
+    ],
+)
+def test_a_child_that_goes_wrong_costs_its_rung_only(
+    model: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., None], limits: str, reason: str
+) -> None:
+    monkeypatch.setattr(work, "apply", wrong)
+    result = go(model, ONE.replace("limits: {", f"limits: {{{limits}"))[1]
+    (trial,) = result.report.trials
+    assert trial.failure is not None
+    assert trial.failure.stage == "quantize"
+    assert reason in trial.failure.reason
+    assert (result.report.verdict, result.report.chosen) == ("pass", "baseline")
+    assert formats.read(result.folder / "report.json") == result.report
+
+
+def test_a_baseline_that_cannot_be_measured_ends_in_a_report(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "measure", broken.crash)
+    report = go(model)[1].report
+    assert (report.verdict, report.chosen, report.trials) == ("fail", None, ())
+    assert report.baseline.failure is not None
+    assert report.baseline.failure.stage == "measure"
+
+
+def test_without_evaluation_data_accuracy_is_undecided_and_nothing_is_pruned(tmp_path: Path) -> None:
+    alone = small.classifier(tmp_path / "alone.onnx")
+    text = f"rungs: [{{name: int8, stages: [quantize]}}, {{name: cut, stages: [{{prune: {{ratio: 20%}}}}]}}]\n{GATES}"
+    report = go(alone, text, every=True)[1].report
+    assert [trial.rung for trial in report.trials] == ["int8"]
+    assert (report.verdict, report.chosen) == ("inconclusive", None)
+    assert any("not climbed: cut" in warning for warning in report.warnings)
+    assert any("uncalibrated" in warning for warning in report.warnings)
+    assert report.data.calibration is not None
+    assert report.data.calibration.synthetic
+
+
+def test_a_baseline_near_chance_stops_the_run_with_a_hint(model: Path, tmp_path: Path) -> None:
+    with np.load(model.parent / "calibration_data" / "net.npz") as arrays:
+        x = arrays["x"]
+    labels = np.random.default_rng(0).integers(0, small.CLASSES, len(x))
+    np.savez(tmp_path / "wrong.npz", x=x, label=labels)
+    with pytest.raises(InputError, match=r"preprocess"):
+        go(small.classifier(tmp_path / "net.onnx"), f"data: {{calibration: {{path: wrong.npz}}}}\n{SHORT}")
+
+
+def test_metadata_and_dimension_names_reach_the_artifact(tmp_path: Path) -> None:
+    proto = onnx.load(small.classifier(tmp_path / "net.onnx"))
+    onnx.helper.set_model_props(proto, {"names": "a,b,c,d"})
+    proto.doc_string, proto.model_version, proto.domain = "what it is", 7, "org.example"
+    onnx.save(proto, tmp_path / "net.onnx")
+    text = f"rungs: [{{name: all, stages: [quantize, fuse]}}]\n{GATES}"
+    result = go(tmp_path / "net.onnx", text)[1]
+    for trial in (result.report.baseline, *result.report.trials):
+        made = onnx.load(result.folder / trial.artifacts[0].files[0].path)
+        assert {"names": "a,b,c,d"}.items() <= {p.key: p.value for p in made.metadata_props}.items()
+        assert (made.doc_string, made.model_version, made.domain) == ("what it is", 7, "org.example")
+        assert made.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"

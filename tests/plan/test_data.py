@@ -1,0 +1,114 @@
+"""Which samples calibrate and which score."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small
+
+from compressor import graph
+from compressor.errors import InputError
+from compressor.plan import data
+from compressor.plan.data import Sets
+from compressor.recipe import Calibration, Data, Evaluation, Recipe
+
+SHAPES = {"x": (1, 3, small.SIDE, small.SIDE)}
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "calibration_data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return small.classifier(tmp_path / "net.onnx")
+
+
+def sets(model: Path, asked: Data | None = None, folder: Path | None = None) -> Sets:
+    recipe = Recipe(data=asked or Data())
+    opened = graph.open_model(model, SHAPES)
+    return data.sets(data.files(recipe, opened, folder or model.parent), recipe, opened, SHAPES)
+
+
+def inputs(samples: object) -> set[bytes]:
+    return {feeds["x"].tobytes() for feeds in samples}  # type: ignore[attr-defined]
+
+
+def test_one_set_is_split_by_the_seed_and_shares_nothing(model: Path) -> None:
+    small.data(model.parent / "calibration_data" / "net.npz", model, 50, seed=1)
+    found = sets(model)
+    assert found.evaluation is not None
+    assert (len(found.calibration), len(found.evaluation)) == (25, 25)
+    assert not inputs(found.calibration) & inputs(found.evaluation)
+    assert sets(model) == found
+
+
+def test_two_sets_beside_the_model_are_found_by_their_names(model: Path) -> None:
+    small.data(model.parent / "calibration_data" / "net_calibration.npz", model, 300, seed=1)
+    small.data(model.parent / "calibration_data" / "net_eval.npz", model, 30, seed=2)
+    found = sets(model)
+    assert found.evaluation is not None
+    assert (len(found.calibration), len(found.evaluation)) == (200, 30)
+    assert found.warnings == ()
+
+
+def test_the_recipe_limits_both(model: Path) -> None:
+    both = small.data(model.parent / "d.npz", model, 50, seed=1)
+    found = sets(
+        model, Data(calibration=Calibration(path=both, samples=10), evaluation=Evaluation(path=both, samples=7))
+    )
+    assert found.evaluation is not None
+    assert (len(found.calibration), len(found.evaluation)) == (10, 7)
+
+
+def test_the_same_samples_under_two_names_are_refused(model: Path) -> None:
+    one = small.data(model.parent / "a.npz", model, 50, seed=1)
+    two = small.data(model.parent / "b.npz", model, 50, seed=1)
+    with pytest.raises(InputError, match=r"b\.npz: 50 of its 50 samples also calibrate .*a\.npz"):
+        sets(model, Data(calibration=Calibration(path=one), evaluation=Evaluation(path=two)))
+
+
+def test_a_few_shared_samples_are_left_out_and_said(model: Path) -> None:
+    one = small.data(model.parent / "a.npz", model, 50, seed=1)
+    with np.load(one) as arrays:
+        shared = arrays["x"][:2]
+    two = small.data(model.parent / "b.npz", model, 60, seed=2)
+    with np.load(two) as arrays:
+        np.savez(two, x=np.concatenate([arrays["x"], shared]), label=np.append(arrays["label"], [0, 0]))
+    found = sets(model, Data(calibration=Calibration(path=one), evaluation=Evaluation(path=two)))
+    assert found.evaluation is not None
+    assert len(found.evaluation) == 60
+    assert any("2 of its 62 samples also calibrate and are not scored" in warning for warning in found.warnings)
+
+
+def test_without_data_inputs_are_made_up_with_a_loud_warning(model: Path) -> None:
+    found = sets(model)
+    assert found.calibration.source.synthetic
+    assert found.evaluation is None
+    assert "no calibration data" in found.warnings[0]
+    assert "calibration_data" in found.warnings[0]
+
+
+def test_a_path_is_looked_for_beside_the_recipe_then_in_the_working_folder(model: Path) -> None:
+    beside = model.parent / "recipes"
+    beside.mkdir()
+    small.data(model.parent / "here.npz", model, 50, seed=1)
+    small.data(beside / "there.npz", model, 40, seed=1)
+    for name, n in (("here.npz", 25), ("there.npz", 20)):
+        found = sets(model, Data(calibration=Calibration(path=Path(name))), beside)
+        assert len(found.calibration) == n
+    with pytest.raises(InputError, match=r"none\.npz: no such file or folder; looked for .*recipes.*and"):
+        sets(model, Data(calibration=Calibration(path=Path("none.npz"))), beside)
+
+
+def test_a_single_sample_calibrates_and_accuracy_stays_unknown(model: Path) -> None:
+    one = small.data(model.parent / "d.npz", model, 1, seed=1)
+    found = sets(model, Data(calibration=Calibration(path=one)))
+    assert found.evaluation is None
+    assert any("a single sample cannot both calibrate and score" in warning for warning in found.warnings)
+
+
+def test_identical_samples_are_pointed_out(model: Path) -> None:
+    np.savez(model.parent / "d.npz", x=np.zeros((10, 3, small.SIDE, small.SIDE), np.float32))
+    found = sets(model, Data(calibration=Calibration(path=Path("d.npz"))))
+    assert any("no variation" in warning for warning in found.warnings)

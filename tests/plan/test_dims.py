@@ -1,0 +1,66 @@
+"""Static shapes from recipe, file and samples."""
+
+from __future__ import annotations
+
+import pytest
+
+from compressor.errors import InputError
+from compressor.plan.dims import Dimension, settle
+from compressor.records import Tensor
+
+
+def tensor(name: str, *dims: Dimension) -> Tensor:
+    return Tensor(name, "float32", dims)
+
+
+def test_a_static_model_needs_nothing() -> None:
+    assert settle([tensor("x", 2, 3)], {}, {}) == {"x": (2, 3)}
+
+
+def test_the_first_axis_is_one_unless_something_says_otherwise() -> None:
+    x = tensor("x", "batch", 3)
+    assert settle([x], {}, {}) == {"x": (1, 3)}
+    assert settle([x], {"x": (4, 3)}, {}) == {"x": (4, 3)}
+    assert settle([x], {}, {"x": (2, 3)}) == {"x": (2, 3)}, "a sample that is a complete feed"
+
+
+def test_a_sample_without_batch_axis_settles_the_rest() -> None:
+    assert settle([tensor("x", None, 3, "h", "w")], {}, {"x": (3, 20, 30)}) == {"x": (1, 3, 20, 30)}
+
+
+def test_the_recipe_wins_over_the_sample() -> None:
+    assert settle([tensor("x", "n", "h")], {"x": (1, 8)}, {"x": (9,)}) == {"x": (1, 8)}
+
+
+def test_a_symbol_has_one_value_in_all_inputs() -> None:
+    inputs = [tensor("ids", "b", "s"), tensor("mask", "b", "s"), tensor("flag")]
+    assert settle(inputs, {"mask": (2, 7)}, {}) == {"ids": (2, 7), "mask": (2, 7), "flag": ()}
+
+
+def test_unknown_dimensions_are_listed_with_what_to_type() -> None:
+    with pytest.raises(InputError, match=r"x is batchx3xhx\?.*--shape x=1x3x224x224"):
+        settle([tensor("x", "batch", 3, "h", None)], {}, {})
+
+
+def test_an_input_of_unknown_rank_must_be_stated() -> None:
+    x = Tensor("x", "float32", None)
+    assert settle([x], {"x": (1, 2)}, {}) == {"x": (1, 2)}
+    with pytest.raises(InputError, match="x is of unknown rank"):
+        settle([x], {}, {})
+
+
+@pytest.mark.parametrize("given", [(1, 4), (1, 3, 3), ()])
+def test_a_given_shape_must_fit(given: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"shapes\.x: expected a shape that fits batchx3, found"):
+        settle([tensor("x", "batch", 3)], {"x": given}, {})
+
+
+def test_one_symbol_cannot_have_two_values() -> None:
+    inputs = [tensor("ids", "b", "s"), tensor("mask", "b", "s")]
+    with pytest.raises(InputError, match=r"the dimension 's' would be 7 in 'ids' and 8 in 'mask'"):
+        settle(inputs, {"ids": (1, 7), "mask": (1, 8)}, {})
+
+
+def test_a_misspelt_input_is_pointed_out() -> None:
+    with pytest.raises(InputError, match="no input 'inptu'; did you mean 'input'"):
+        settle([tensor("input", 1)], {"inptu": (1,)}, {})

@@ -1,0 +1,110 @@
+"""The plan: everything settled, every avoidable error raised before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+import small
+
+from compressor import plan, recipe
+from compressor.engines import Onnxruntime
+from compressor.errors import InputError, MachineError
+from compressor.plan import Job, Plan
+from compressor.recipe import Recipe
+from compressor.stages import Fuse, Quantize
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    path = small.classifier(tmp_path / "net.onnx")
+    (tmp_path / "calibration_data").mkdir()
+    small.data(tmp_path / "calibration_data" / "net.npz", path, 60, seed=1)
+    return path
+
+
+def make(model: Path, text: str = "{}") -> Plan:
+    return plan.make(Job(model, recipe.parse(text, "r.yaml"), model.parent / "reports", model.parent))
+
+
+def test_every_choice_is_written_into_the_resolved_recipe(model: Path) -> None:
+    made = make(model)
+    assert made.shapes == {"x": (1, 3, 8, 8)}
+    assert made.metric == "top1"
+    settled = recipe.parse(recipe.write(made.recipe), "resolved")
+    assert settled == made.recipe
+    assert settled.engine == Onnxruntime(threads=made.environment.cpus_usable, spinning=False)
+    assert settled.rungs[1].stages == (
+        Quantize(scheme="static", reduce_range=made.environment.saturates),
+        Fuse(),
+    )
+    assert settled.data.metric == "top1"
+    assert settled.data.calibration is not None
+    assert settled.data.calibration.path == model.parent / "calibration_data" / "net.npz"
+    assert settled.registry.uri == f"sqlite:///{model.parent}/mlflow.db"
+    assert settled.registry.name == "net"
+
+
+def test_a_resolved_recipe_resolves_to_itself(model: Path) -> None:
+    made = make(model)
+    again = plan.make(Job(model, made.recipe, model.parent / "reports", model.parent))
+    assert (again.recipe, again.calibration, again.evaluation) == (made.recipe, made.calibration, made.evaluation)
+
+
+def test_macs_are_counted_at_the_measured_shapes(model: Path) -> None:
+    # Conv 3->8 and 8->8, 3x3 over 8x8 positions, Gemm 8->4
+    assert make(model).model.macs == 64 * 9 * (3 * 8 + 8 * 8) + 8 * 4
+    twice = make(model, "shapes: {x: 2x3x8x8}")
+    assert twice.model.macs == 2 * (64 * 9 * (3 * 8 + 8 * 8) + 8 * 4)
+
+
+def test_the_plan_leaves_no_trace(model: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in model.parent.rglob("*")}
+    make(model)
+    assert {path: path.stat().st_mtime_ns for path in model.parent.rglob("*")} == before
+
+
+def test_a_model_that_disagrees_with_itself_is_named(model: Path) -> None:
+    random = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[batch,4] x) => (float[batch,4] y) { r = RandomNormalLike (x)  y = Add (x, r) }""")
+    onnx.save(random, model.parent / "random.onnx")
+    made = make(model.parent / "random.onnx")
+    assert any("random operators" in warning for warning in made.warnings)
+
+
+def test_more_threads_than_cpus_are_warned_about(model: Path) -> None:
+    assert any("64 threads on" in warning for warning in make(model, "engine: {onnxruntime: {threads: 64}}").warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("shapes: {y: 1x3}", InputError, "no input 'y'"),
+        ("shapes: {x: 1x5x8x8}", InputError, "expected a shape that fits batchx3x8x8, found 1x5x8x8"),
+        ("data: {calibration: {path: none.npz}}", InputError, "none.npz: no such file"),
+        ("registry: {uri: 'file:./mlruns'}", InputError, "sqlite"),
+        ("registry: {uri: 'http://127.0.0.1:9'}", MachineError, "--registry none"),
+        ("data: {metric: nonsense}", InputError, "nonsense"),
+    ],
+)
+def test_what_cannot_work_is_refused(model: Path, text: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        make(model, text)
+    assert message in str(caught.value)
+
+
+def test_a_model_that_does_not_run_is_refused(model: Path) -> None:
+    broken = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[2,3] x) => (float[2,4] y) <int64[2] s = {5, 5}> { y = Reshape (x, s) }""")
+    onnx.save(broken, model.parent / "broken.onnx")
+    with pytest.raises(InputError, match=r"broken\.onnx"):
+        make(model.parent / "broken.onnx")
+
+
+def test_default_recipe_needs_no_gate_on_latency() -> None:
+    assert [type(gate).__name__ for gate in Recipe().gates] == ["Accuracy"]

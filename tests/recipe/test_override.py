@@ -1,0 +1,82 @@
+"""Flags over recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compressor.engines import Auto, Onnxruntime
+from compressor.errors import InputError
+from compressor.gates import Accuracy, Latency
+from compressor.recipe import Overrides, Recipe, default, override, parse
+
+
+def test_without_flags_a_recipe_stays_as_it_is() -> None:
+    assert override(default(), Overrides()) == default()
+
+
+@pytest.mark.parametrize(
+    ("text", "gate"), [("50ms", Latency(p99="50ms")), ("p95=150ms", Latency(p95="150ms")), ("p99.9=1s", None)]
+)
+def test_sla_means_the_p99_or_names_its_percentile(text: str, gate: Latency | None) -> None:
+    found = override(default(), Overrides(sla=text)).gates[0]
+    assert found == (gate or Latency.model_validate({"p99.9": "1s"}))
+
+
+def test_sla_takes_the_place_of_the_recipes_latency_gates() -> None:
+    asked = Recipe(gates=(Latency(p50="1ms"), Accuracy(max_drop="2%"), Latency(p99="9ms")))
+    assert override(asked, Overrides(sla="50ms")).gates == (Latency(p99="50ms"), Accuracy(max_drop="2%"))
+
+
+def test_reserve_and_max_drop_change_the_gates_that_are_there() -> None:
+    changed = override(default(), Overrides(sla="50ms", reserve="5ms", max_drop="2%"))
+    assert changed.gates == (Latency(p99="50ms", reserve="5ms"), Accuracy(max_drop="2%"))
+
+
+def test_max_drop_adds_a_gate_where_there_is_none() -> None:
+    assert override(Recipe(gates=()), Overrides(max_drop="3%")).gates == (Accuracy(max_drop="3%"),)
+
+
+def test_shapes_data_registry_and_threads() -> None:
+    flags = Overrides(
+        calibration=Path("c.npz"),
+        evaluation=Path("e.npz"),
+        shapes=("input.1:0=1x3x8x8", "a=b=2"),
+        registry="none",
+        name="m",
+        threads=3,
+    )
+    changed = override(parse("data: {calibration: {path: x.npz, samples: 7}}", "r"), flags)
+    assert changed.shapes == {"input.1:0": (1, 3, 8, 8), "a=b": (2,)}
+    assert changed.data.calibration is not None
+    assert (changed.data.calibration.path, changed.data.calibration.samples) == (Path("c.npz"), 7)
+    assert (changed.registry.uri, changed.registry.name) == ("none", "m")
+    assert changed.engine == Onnxruntime(threads=3)
+    assert override(default(), Overrides()).engine == Auto()
+
+
+def test_threads_keep_what_else_the_recipe_says_of_the_engine() -> None:
+    asked = Recipe(engine=Onnxruntime(threads=1, spinning=True))
+    assert override(asked, Overrides(threads=2)).engine == Onnxruntime(threads=2, spinning=True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (Overrides(sla="50"), "--sla: p99: expected a time such as 50ms, found '50'"),
+        (Overrides(sla="p42=50ms"), "--sla: p42: "),
+        (Overrides(sla="0ms"), "--sla"),
+        (Overrides(reserve="5ms"), "--reserve keeps part of a latency budget, but there is none"),
+        (Overrides(sla="5ms", reserve="5ms"), "--reserve: expected a reserve below p99"),
+        (Overrides(max_drop="1"), "--max-drop: max_drop: expected a percentage such as 20%, found '1'"),
+        (Overrides(shapes=("1x3",)), "--shape: expected NAME=DIMENSIONS such as input=1x3x224x224, found '1x3'"),
+        (Overrides(shapes=("x=1xa",)), "--shape: expected a shape of whole numbers"),
+        (Overrides(threads=0), "--threads: threads: "),
+        (Overrides(name="a/b"), "--registry or --name: name: "),
+    ],
+)
+def test_a_wrong_flag_is_named(flags: Overrides, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        override(default(), flags)
+    assert message in str(caught.value)

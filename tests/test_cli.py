@@ -1,0 +1,284 @@
+"""The commands: exit codes, what goes to stdout and what to stderr, and what is not imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pipeline_broken as broken
+import psutil
+import pytest
+import small
+import yaml
+
+import compressor
+from compressor import cli, gates, recipe, registry
+
+ROOT = Path(__file__).parents[1]
+VENDORS = {"onnx", "onnx_ir", "onnxruntime", "onnxsim", "nncf", "mlflow", "torch", "psutil", "PIL"}
+Command = Callable[..., int]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """Give a function that runs a command line in this process and gives its exit code."""
+    monkeypatch.setattr(gates, "regression", lambda _before, _now: None)
+    terminate = signal.getsignal(signal.SIGTERM)
+    path = list(sys.path)
+
+    def call(*words: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["compress", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        return int(stopped.value.code or 0)
+
+    yield call
+    signal.signal(signal.SIGTERM, terminate)
+    sys.path[:] = path
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
+    path = small.classifier(tmp_path / "net.onnx")
+    (tmp_path / "calibration_data").mkdir()
+    small.data(tmp_path / "calibration_data" / "net.npz", path, 200, seed=1)
+    return path
+
+
+def recipe_file(folder: Path, **changes: object) -> Path:
+    content = {
+        "rungs": [{"name": "int8", "stages": ["quantize"]}],
+        "gates": [{"latency": {"p99": "10s"}}, {"accuracy": {"max_drop": "5%"}}],
+        **changes,
+    }
+    path = folder / "r.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_help_loads_no_vendor_package_and_little_else() -> None:
+    script = (
+        "import sys; sys.argv = ['compress', '--help']\nfrom compressor import cli\n"
+        "try: cli.main()\nexcept SystemExit: print(*sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert "Usage" in said
+    assert not (VENDORS | {"numpy", "pydantic", "yaml", "rich.live"}) & set(said.split())
+
+
+def test_a_pass_exits_0_and_says_where_everything_is(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("run", model, "--recipe", recipe_file(model.parent)) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert any(line.endswith("int8: quantize") for line in lines), "plain lines where there is no terminal"
+    assert any(line.startswith("pass: int8 meets every gate") for line in lines)
+    artifact = next(line.split()[1] for line in lines if line.startswith("artifact"))
+    assert Path(artifact).is_file()
+    assert lines[-1].startswith("next      python reports/net/")
+
+
+def test_json_goes_to_stdout_alone_and_is_the_report(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("run", model, "--recipe", recipe_file(model.parent), "--json", "--quiet") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    (report,) = (model.parent / "reports").glob("net/*/report.json")
+    assert json.loads(out) == json.loads(report.read_text())
+
+
+def test_a_missed_gate_exits_3(command: Command, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("run", model, "--recipe", recipe_file(model.parent), "--sla", "1us") == 3
+    assert "fail: no candidate meets every gate. Decided at int8 by latency p99, not met" in capsys.readouterr().err
+
+
+def test_no_data_exits_4_with_a_loud_warning(
+    command: Command, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "calibration_data" / "net.npz").unlink()
+    assert command("run", model, "--recipe", recipe_file(model.parent)) == 4
+    err = capsys.readouterr().err
+    assert "warning: no calibration data" in err
+    assert "inconclusive: " in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "none.onnx", "--sla", "50ms"], "none.onnx"),
+        (["run", "net.onnx"], "nothing says how fast is fast enough; give --sla 50ms, or --recipe FILE"),
+        (["run", "net.onnx", "--sla", "50"], "--sla: p99: expected a time such as 50ms, found '50'"),
+        (["run", "net.onnx", "--sla", "5ms", "--shape", "x"], "--shape: expected NAME=DIMENSIONS"),
+        (["run", "net.onnx", "--recipe", "none.yaml"], "none.yaml: cannot be read as a recipe"),
+        (["run", "net.onnx", "--sla", "5ms", "--calibration", "none.npz"], "none.npz: no such file or folder"),
+        (["inspect", "none.onnx"], "none.onnx"),
+        (["report", "none.json"], "none.json"),
+        (["publish", "none.json"], "none.json"),
+        (["recipe", "check", "none.yaml"], "none.yaml: cannot be read as a recipe"),
+        (["recipe", "init", "net.onnx"], "net.onnx: exists already"),
+        (["run", "net.onnx", "--nonsense"], "No such option"),
+    ],
+)
+def test_wrong_usage_exits_2_with_a_sentence_and_no_traceback(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str], message: str
+) -> None:
+    assert model.is_file()
+    assert command(*words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_registry_that_cannot_be_reached_exits_5_before_any_work(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("run", model, "--sla", "10s", "--registry", "http://127.0.0.1:9") == 5
+    assert "--registry none" in capsys.readouterr().err
+    assert not (model.parent / "reports").exists()
+
+
+def test_a_registry_that_refuses_exits_6_with_everything_on_disk(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"sqlite:///{model.parent}/mlflow.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "record", broken.refuse)
+        assert command("run", model, "--recipe", recipe_file(model.parent), "--registry", uri) == 6
+    err = capsys.readouterr().err
+    assert "pass: int8 meets every gate" in err
+    assert "the run was not recorded" in err
+    (report,) = (model.parent / "reports").glob("net/*/report.json")
+    assert json.loads(report.read_text())["verdict"] == "pass"
+    assert command("publish", report) == 0
+    assert json.loads(report.read_text())["registry"]["version"] == "1"
+
+
+def test_a_bug_exits_1_with_its_traceback_and_where_to_report_it(model: Path) -> None:
+    script = (
+        "from compressor import cli\nfrom compressor.pipeline import work\nimport pipeline_broken\n"
+        "work.apply = pipeline_broken.bug\ncli.main()"
+    )
+    words = [sys.executable, "-c", script, "run", str(model), "--recipe", str(recipe_file(model.parent))]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)])}
+    ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "ZeroDivisionError" in ended.stderr
+    assert "please open an issue" in ended.stderr
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_stops_its_children_and_exits_with_the_signals_code(
+    model: Path, sent: signal.Signals, code: int
+) -> None:
+    script = (
+        "from compressor import cli\nfrom compressor.pipeline import work\nimport pipeline_broken\n"
+        "work.apply = pipeline_broken.hang\ncli.main()"
+    )
+    words = [sys.executable, "-c", script, "run", str(model), "--recipe", str(recipe_file(model.parent))]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)])}
+    with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "int8: quantize" in line:
+                break
+        time.sleep(0.5)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(sent)
+        rest = process.stderr.read()
+    assert process.returncode == code
+    assert "Traceback" not in rest
+    assert children
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+
+
+def test_a_dry_run_shows_the_plan_and_does_nothing(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("run", model, "--sla", "50ms", "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "x 1x3x8x8" in out
+    assert "int8, int8-fused, prune20-int8-fused, prune40-int8-fused" in out
+    assert not (model.parent / "reports").exists()
+
+
+def test_a_metric_beside_the_recipe_is_found(command: Command, model: Path) -> None:
+    beside = model.parent / "elsewhere"
+    beside.mkdir()
+    (beside / "ours.py").write_text("def share(outputs, labels):\n    return outputs['logits'].argmax(1) == labels\n")
+    file = recipe_file(beside, data={"metric": "ours:share"})
+    assert command("run", model, "--recipe", file, "--json", "--quiet") == 0
+
+
+def test_a_recipe_is_written_checked_and_described(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert model.is_file()
+    assert command("recipe", "init", "new.yaml", "--sla", "p95=7ms") == 0
+    assert "compress run MODEL --recipe new.yaml" in capsys.readouterr().err
+    assert recipe.read(Path("new.yaml")) == recipe.override(recipe.default(), recipe.Overrides(sla="p95=7ms"))
+    assert command("recipe", "check", "new.yaml") == 0
+    capsys.readouterr()
+    assert command("recipe", "schema") == 0
+    jsonschema.validate(yaml.safe_load(Path("new.yaml").read_text()), json.loads(capsys.readouterr().out))
+
+
+def test_a_wrong_recipe_fails_the_check_at_its_line(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = model.parent / "wrong.yaml"
+    wrong.write_text("version: 1\ngats: []\n")
+    assert command("recipe", "check", wrong) == 2
+    assert f"{wrong}:2: recipe.gats: unknown key; did you mean 'gates'?" in capsys.readouterr().err
+
+
+def test_inspect_describes_a_model(command: Command, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("inspect", model, "--json") == 0
+    seen = json.loads(capsys.readouterr().out)
+    weights = 9 * (3 * 8 + 8 * 8) + 4 * 8 + 8 * 4 + 4
+    assert seen["summary"]["parameters"] == weights
+    assert seen["model"]["macs"] == 64 * 9 * (3 * 8 + 8 * 8) + 8 * 4
+    assert seen["summary"]["operators"]["Conv"] == 2
+    assert command("inspect", model) == 0
+    assert f"{weights}" in capsys.readouterr().out
+
+
+def test_doctor_describes_this_machine(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("doctor", "--json") == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert seen["cpus_usable"] <= len(os.sched_getaffinity(0))
+    assert seen["versions"]["numpy"] == np.__version__
+    assert "CPUExecutionProvider" in seen["providers"]
+    assert set(seen["extras"]) == {"torch", "tensorrt", "tensorrt-rtx", "openvino"}
+    assert command("doctor") == 0
+    assert "integer kernels" in capsys.readouterr().out
+
+
+def test_a_report_is_printed_in_another_format(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("run", model, "--recipe", recipe_file(model.parent), "--quiet") == 0
+    (folder,) = (model.parent / "reports").glob("net/*")
+    assert command("report", folder / "report.json") == 0
+    assert capsys.readouterr().out == (folder / "report.md").read_text()
+    assert command("report", folder / "report.json", "--format", "json") == 0
+    assert capsys.readouterr().out == (folder / "report.json").read_text()
+    assert command("report", folder / "report.json", "--format", "pdf") == 2
+
+
+def test_the_version_is_told(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--version") == 0
+    assert capsys.readouterr().out.split() == ["compressor", compressor.__version__]
