@@ -27,7 +27,8 @@ def render(report: Report) -> str:
 
 
 def _verdict(report: Report) -> str:
-    return f"# {_text(report.model.name)}: {report.verdict}\n\n**{report.verdict.capitalize()}:** {sentence(report, _text)}"
+    outcome = f"**{report.verdict.capitalize()}:** {sentence(report, _text)}"
+    return f"# {_text(report.model.name)}: {report.verdict}\n\n{outcome}"
 
 
 def _rungs(report: Report) -> str:
