@@ -111,13 +111,19 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
 
 
 @app.command("publish")
-def publish_(path: Annotated[Path, typer.Argument(metavar="REPORT.json", show_default=False)]) -> None:
+def publish_(
+    path: Annotated[Path, typer.Argument(metavar="REPORT.json", show_default=False)],
+    registry: Annotated[str | None, typer.Option(metavar="URI", help="Default: what the recipe says.")] = None,
+) -> None:
     """Record a finished run in the registry that its recipe names; once more does no harm."""
     from compressor import console, formats
     from compressor.pipeline import Result, publish
 
-    done = console.follow(publish(Result(formats.read(path), path.resolve().parent)), quiet=True)
-    console.verdict(done)
+    done = Result(formats.read(path), path.resolve().parent)
+    uri = registry or done.report.recipe["registry"]["uri"]
+    if uri == "none":
+        raise InputError(f"{path}: its recipe names no registry; give --registry URI")
+    console.verdict(console.follow(publish(done, uri), quiet=True))
 
 
 @app.command()
@@ -197,7 +203,8 @@ def _climb(request: Request, *, quiet: bool, as_json: bool) -> int:
 
     done, failed = console.follow(_run(request), quiet=quiet), None
     try:
-        done = console.follow(publish(done, verbose=request.verbose), quiet=quiet)
+        uri = done.report.recipe["registry"]["uri"]
+        done = console.follow(publish(done, uri, verbose=request.verbose), quiet=quiet)
     except PublishError as error:
         failed = error
     if not quiet:

@@ -76,6 +76,8 @@ def verdict(done: Result) -> None:
     for trial in (report.baseline, *report.trials):
         if trial.rung == report.chosen:
             say(f"artifact  {folder / trial.artifacts[0].files[0].path}")
+    if report.chosen is None:
+        say(f"artifacts {folder / 'artifacts'} (none is chosen)")
     say(f"report    {folder / 'report.md'}")
     if report.registry and report.registry.version:
         alias = f" @{report.registry.alias}" if report.registry.alias else ""

@@ -106,7 +106,8 @@ class _Climb:
         built = yield from self.build(rung.name, candidate.model, rung.engine or self.plan.recipe.engine)
         quality = yield from self.quality(rung.name, built, base.quality)
         measurement = yield from self.measure(rung.name, (base.built, built), quality)
-        trial = self.trial(rung.name, candidate, _noted(built, quality), measurement)
+        artifact = _noted(built, quality, uncalibrated=self.plan.calibration.source.synthetic)
+        trial = self.trial(rung.name, candidate, artifact, measurement)
         return self.judged(trial, base.trial, previous)
 
     def make(self, rung: Rung) -> Work[Candidate]:
@@ -239,12 +240,12 @@ def _is_slower(trial: Trial) -> bool:
     return any(verdict.gate == gates.REGRESSION for verdict in trial.verdicts)
 
 
-def _noted(built: Built, quality: Quality | None) -> Artifact:
-    """Note on the artifact which of its outputs no score covers."""
+def _noted(built: Built, quality: Quality | None, *, uncalibrated: bool = False) -> Artifact:
+    """Note on the artifact what its user must know: made-up ranges, and outputs that no score covers."""
+    made_up = ("uncalibrated: the ranges of its activations come from made-up inputs",) if uncalibrated else ()
     left_out = quality.outputs.left_out if quality else {}
-    return replace(
-        built.artifact, notes=tuple(f"output {name!r} is not scored: {why}" for name, why in left_out.items())
-    )
+    unscored = (f"output {name!r} is not scored: {why}" for name, why in left_out.items())
+    return replace(built.artifact, notes=(*made_up, *unscored))
 
 
 def _failed(rung: str, step: str, error: RungError) -> Trial:

@@ -67,13 +67,12 @@ def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Re
     return result
 
 
-def publish(result: Result, *, verbose: bool = False) -> Work[Result]:
-    """Record a report in the registry that its recipe names, and write the report again with where that is.
+def publish(result: Result, uri: str, *, verbose: bool = False) -> Work[Result]:
+    """Record a report in a registry, unless that is `none`, and write the report again with where it stands.
 
     Raises:
         PublishError: The registry refused; everything stays on disk.
     """
-    uri = result.report.recipe["registry"]["uri"]
     if uri == "none":
         return result
     yield Progress("publish")

@@ -212,13 +212,19 @@ def test_a_baseline_that_cannot_be_measured_ends_in_a_report(model: Path, monkey
 def test_without_evaluation_data_accuracy_is_undecided_and_nothing_is_pruned(tmp_path: Path) -> None:
     alone = small.classifier(tmp_path / "alone.onnx")
     text = f"rungs: [{{name: int8, stages: [quantize]}}, {{name: cut, stages: [{{prune: {{ratio: 20%}}}}]}}]\n{GATES}"
-    report = go(alone, text, every=True)[1].report
+    result = go(alone, text, every=True)[1]
+    report = result.report
     assert [trial.rung for trial in report.trials] == ["int8"]
     assert (report.verdict, report.chosen) == ("inconclusive", None)
     assert any("not climbed: cut" in warning for warning in report.warnings)
     assert any("uncalibrated" in warning for warning in report.warnings)
     assert report.data.calibration is not None
     assert report.data.calibration.synthetic
+    assert report.baseline.artifacts[0].notes == ()
+    assert any("uncalibrated" in note for note in report.trials[0].artifacts[0].notes)
+    assert "uncalibrated" in report.trials[0].stages[1].did
+    made = onnx.load(result.folder / report.trials[0].artifacts[0].files[0].path)
+    assert {p.key: p.value for p in made.metadata_props} == {"compressor.calibration": "synthetic"}
 
 
 def test_a_baseline_near_chance_stops_the_run_with_a_hint(model: Path, tmp_path: Path) -> None:

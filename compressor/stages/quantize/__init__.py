@@ -65,7 +65,11 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
         job = Job(model.path, out, samples, bool(self.reduce_range), exclusions(model.path, self.exclude))
         with translated(self.backend):
             job = yield from self._run(job)
-        return self._check(job)
+        did = self._check(job)
+        if self.scheme == "dynamic" or not samples.source.synthetic:
+            return did
+        graph.with_metadata(out, out, {"calibration": "synthetic"})
+        return replace(did, what=f"{did.what}; uncalibrated: its ranges come from made-up inputs")
 
     def _run(self, job: Job) -> Work[Job]:
         """Quantize, and give the job with the nodes that calibration found to be unfit excluded too."""
