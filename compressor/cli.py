@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from compressor import __version__
-from compressor.errors import CompressorError, InputError, PublishError
+from compressor.errors import CompressorError, InputError, MachineError, PublishError, refused
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from compressor.pipeline import Request, Result
     from compressor.records import Progress, Trial
 
-INTERRUPTED, TERMINATED = 130, 143
 _EXIT = {"pass": 0, "fail": 3, "inconclusive": 4}
 
 app = typer.Typer(
@@ -46,19 +45,20 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 def main() -> NoReturn:
     """Run the command line."""
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
     try:
         app()
     except CompressorError as error:
         typer.echo(f"compress: {error}", err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("compress: interrupted", err=True)
-        sys.exit(INTERRUPTED)
+    except OSError as error:
+        if (ours := refused(error)) is None:
+            _bug()
+        typer.echo(f"compress: {ours}", err=True)
+        sys.exit(MachineError.exit_code)
     except Exception:  # noqa: BLE001 - what is none of ours is a bug of ours
-        traceback.print_exc()
-        typer.echo("compress: a bug; please open an issue with the lines above and the command", err=True)
-        sys.exit(1)
+        _bug()
     sys.exit(0)
 
 
@@ -99,10 +99,12 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
 
     if sla is None and recipe is None:
         raise InputError("run: nothing says how fast is fast enough; give --sla 50ms, or --recipe FILE")
+    calibration, evaluation = _here(calibration), _here(evaluation)
     given = Overrides(sla, reserve, max_drop, calibration, evaluation, tuple(shape or ()), registry, name, threads)
     asked = override(read(recipe) if recipe else default(), given)
     folder = recipe.resolve().parent if recipe else Path.cwd()
-    sys.path += [str(folder), str(Path.cwd())]  # last: a metric of the recipe may lie there, but hide nothing of ours
+    if ":" in (asked.data.metric or ""):  # last, so that what lies there hides nothing of ours
+        sys.path += [str(folder), str(Path.cwd())]
     request = Request(Job(model, asked, output, folder), every=every, verbose=verbose)
     if dry_run:
         console.plan(console.follow(prepare(request), quiet=quiet))
@@ -116,14 +118,18 @@ def publish_(
     registry: Annotated[str | None, typer.Option(metavar="URI", help="Default: what the recipe says.")] = None,
 ) -> None:
     """Record a finished run in the registry that its recipe names; once more does no harm."""
+    import json
+
     from compressor import console, formats
     from compressor.pipeline import Result, publish
+    from compressor.recipe import parse
 
-    done = Result(formats.read(path), path.resolve().parent)
-    uri = registry or done.report.recipe["registry"]["uri"]
+    done = formats.read(path)
+    asked = parse(json.dumps(dict(done.recipe)), f"{path}: recipe")
+    uri = registry or asked.registry.uri or "none"
     if uri == "none":
         raise InputError(f"{path}: its recipe names no registry; give --registry URI")
-    console.verdict(console.follow(publish(done, uri), quiet=True))
+    console.verdict(console.follow(publish(Result(done, path.resolve().parent, uri)), quiet=True))
 
 
 @app.command()
@@ -196,32 +202,45 @@ def recipe_schema() -> None:
     console.result(json.dumps(schema(), indent=2))
 
 
+def _here(path: Path | None) -> Path | None:
+    """Settle a flag's path where it was typed; a recipe's would be looked for beside the recipe first."""
+    return path and path.resolve()
+
+
 def _climb(request: Request, *, quiet: bool, as_json: bool) -> int:
     """Run, publish, show; give the exit code."""
     from compressor import console, formats
-    from compressor.pipeline import publish
 
-    done, failed = console.follow(_run(request), quiet=quiet), None
-    try:
-        uri = done.report.recipe["registry"]["uri"]
-        done = console.follow(publish(done, uri, verbose=request.verbose), quiet=quiet)
-    except PublishError as error:
-        failed = error
+    done, refusal = console.follow(_published(request), quiet=quiet)
     if not quiet:
         console.verdict(done)
     if as_json:
         console.result(formats.render(done.report, "json"))
-    if failed:
-        raise failed
+    if refusal:
+        raise refusal
     return _EXIT[done.report.verdict]
 
 
-def _run(request: Request) -> Generator[Progress | Trial, None, Result]:
-    from compressor.pipeline import prepare, run
+def _published(request: Request) -> Generator[Progress | Trial, None, tuple[Result, PublishError | None]]:
+    """Run and record; a registry that refuses takes nothing from the result."""
+    from compressor.pipeline import prepare, publish, run
 
     settled = yield from prepare(request)
-    return (yield from run(settled, request))
+    done = yield from run(settled, request)
+    try:
+        return (yield from publish(done, verbose=request.verbose)), None
+    except PublishError as error:
+        return done, error
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(TERMINATED)
+def _bug() -> NoReturn:
+    """Keep the traceback of the exception being handled, and say where to report it."""
+    traceback.print_exc()
+    typer.echo("compress: a bug; please open an issue with the lines above and the command", err=True)
+    sys.exit(1)
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    """Unwind, which stops the children; 130 when interrupted, 143 when terminated."""
+    typer.echo(f"compress: stopped by {signal.Signals(number).name}; what was written so far stays", err=True)
+    sys.exit(128 + number)

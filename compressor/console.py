@@ -20,6 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from compressor import formats
+from compressor.gates import Gate
+from compressor.grammar import key
 from compressor.pipeline import Inspected, Machine, Result
 from compressor.pipeline.choose import passed, undecided
 from compressor.plan import Plan
@@ -28,7 +30,7 @@ from compressor.units import human_bytes, human_ms, write_shape
 
 T = TypeVar("T")
 _NOTHING = "-"
-_COLUMNS = ("rung", "size", "p50", "p99 (95% limit)", "speed-up", "score", "verdict")
+_COLUMNS = ("rung", "size", "p50", "p99 at most", "speed-up", "score", "verdict")
 _STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
 
 
@@ -50,9 +52,10 @@ def follow(work: Generator[Progress | Trial, None, T], *, quiet: bool) -> T:
             return stop.value  # type: ignore[no-any-return]
 
 
-def say(text: str, *, style: str = "") -> None:
-    """Tell the user something on stderr."""
-    _stderr().print(Text(text, style=style), soft_wrap=True)
+def say(text: str, *, style: str = "", wrap: bool = False) -> None:
+    """Tell the user something on stderr; `wrap` breaks sentences between words, which would break a path."""
+    console = _stderr()
+    console.print(Text(text, style=style), soft_wrap=not wrap or not console.is_terminal)
 
 
 def result(text: str) -> None:
@@ -61,18 +64,18 @@ def result(text: str) -> None:
     sys.stdout.flush()
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Give a table as a command's result on stdout."""
     stdout = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
-    stdout.print(_table(header, rows, title))
+    stdout.print(_table(header, rows))
 
 
 def verdict(done: Result) -> None:
     """Show the last lines of a run: verdict, warnings, where things are, what to do next."""
     report, folder = done.report, _short(done.folder)
     for warning in report.warnings:
-        say(f"warning: {warning}", style="yellow")
-    say(f"{report.verdict}: {formats.sentence(report)}", style=_STYLES[report.verdict])
+        say(f"warning: {warning}", style="yellow", wrap=True)
+    say(f"{report.verdict}: {formats.sentence(report)}", style=_STYLES[report.verdict], wrap=True)
     for trial in (report.baseline, *report.trials):
         if trial.rung == report.chosen:
             say(f"artifact  {folder / trial.artifacts[0].files[0].path}")
@@ -95,7 +98,7 @@ def plan(settled: Plan) -> None:
         ("calibration", f"{data.source}, {data.n} samples"),
         ("evaluation", _evaluation(settled)),
         ("threads", f"{settled.environment.threads} of {settled.environment.cpus_usable} usable CPUs"),
-        ("gates", "; ".join(str(gate) for gate in settled.recipe.gates)),
+        ("gates", "; ".join(map(_gate, settled.recipe.gates))),
         ("rungs", ", ".join(rung.name for rung in settled.recipe.rungs)),
         ("registry", str(settled.recipe.registry.uri)),
     ]
@@ -236,8 +239,8 @@ class _Live:
         return Group(*([_table(_COLUMNS, rows)] if rows else []), self._bar)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Table:
-    made = Table(title=title or None, box=None, pad_edge=False, title_justify="left")
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    made = Table(box=None, pad_edge=False)
     for name in header:
         made.add_column(name, overflow="fold")
     for row in rows:
@@ -256,7 +259,7 @@ def _row(trial: Trial) -> list[str]:
         human_ms(latency.p50_ms),
         _p99(latency),
         _speedup(measured),
-        f"{measured.score.metric} {measured.score.value:.2%}" if measured.score else _NOTHING,
+        f"{measured.score.metric} {measured.score.value:.4g}" if measured.score else _NOTHING,
         _outcome(trial),
     ]
 
@@ -286,6 +289,11 @@ def _evaluation(settled: Plan) -> str:
     return f"{settled.evaluation.source.source}, {len(settled.evaluation)} samples, {settled.metric}"
 
 
+def _gate(gate: Gate) -> str:
+    settings = gate.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
+    return f"{key(type(gate))} " + ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
 def _short(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
@@ -293,8 +301,8 @@ def _short(path: Path) -> Path:
 def _next(done: Result) -> str:
     folder = _short(done.folder)
     if done.report.chosen:
-        return f"python {folder / _artifact_folder(done) / 'load.py'}"
-    return f"read the reasons in {folder / 'report.md'}, or climb every rung with --all"
+        return f"{_short(Path(sys.executable))} {folder / _artifact_folder(done) / 'load.py'}"
+    return f"read the reasons in {folder / 'report.md'}"
 
 
 def _artifact_folder(done: Result) -> Path:

@@ -14,6 +14,13 @@ Messages say where, what was found, what was expected, what to do.
 
 from __future__ import annotations
 
+import errno
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_WAY = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
+)
+
 
 class CompressorError(Exception):
     """Anything this package refuses with a sentence meant for its user."""
@@ -43,3 +50,14 @@ class PublishError(CompressorError):
     """The registry refused; everything it should have held is on disk."""
 
     exit_code = 6
+
+
+def refused(error: OSError) -> MachineError | None:
+    """Translate what the operating system refuses for want of space or permission; None for anything else."""
+    if error.errno in _NO_ROOM:
+        return MachineError(f"{error.filename or 'the disk'}: no space left; free some, or choose another --output")
+    if error.errno in _NO_WAY:
+        return MachineError(
+            f"{error.filename}: cannot be written ({error.strerror}); choose another place with --output"
+        )
+    return None

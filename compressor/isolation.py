@@ -6,12 +6,13 @@ A new limit is a field of `Limits` and a line in `_watch`.
 
 from __future__ import annotations
 
-import errno
 import os
+import queue
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -23,22 +24,26 @@ from typing import IO, Any, Generic, TypeVar, overload
 
 from pydantic import BaseModel, Field
 
-from compressor.errors import CompressorError, MachineError, RungError
+from compressor.errors import CompressorError, RungError, refused
 from compressor.records import Progress, Work
 from compressor.units import Bytes, Seconds, human_bytes, write_seconds
 
 T = TypeVar("T")
 _POLL_S = 0.05
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+_LAST_WORDS_S = 5.0
+"""How long a message may be under way once its sender has ended."""
+_LOOK_S = 0.25
+"""Time between two looks at the memory: each walks the table of processes, beside what is being measured."""
+_SPEAK_S = 0.05
+"""Least time between two messages of progress."""
 
 
 class Limits(BaseModel, frozen=True, extra="forbid"):
     """What one piece of work may take. `memory` is resident memory of the child and all its descendants."""
 
-    seconds: int = Field(default=600, ge=1)
-    memory: Bytes = 8 * 2**30
-    measure: Seconds = 60.0
+    seconds: int = Field(default=600, ge=1, le=10_000_000)
+    memory: Bytes = Field(default=8 * 2**30, gt=0)
+    measure: Seconds = Field(default=60.0, gt=0)
     """How long one measurement may go on taking samples."""
 
 
@@ -82,7 +87,8 @@ def call(work: Callable[..., Any], *args: object, limits: Limits, verbose: bool 
     """
     started = time.monotonic()
     with _child(verbose=verbose) as (process, connection, log):
-        connection.send((work, args))
+        with suppress(BrokenPipeError, ConnectionResetError):  # it died at once: `_watch` sees that
+            connection.send((work, args))
         message, peak = yield from _watch(process, connection, limits)
         if message is None:
             raise RungError(_crash(process.wait(), log))
@@ -92,9 +98,11 @@ def call(work: Callable[..., Any], *args: object, limits: Limits, verbose: bool 
     return Returned(value, time.monotonic() - started, max(peak, own_peak))
 
 
-def serve(descriptor: int) -> None:
+def serve(descriptor: int, parent: int) -> None:
     """Be the child: receive the call, send its progress and its result."""
     _die_with_parent()
+    if os.getppid() != parent:  # it died before that could be asked for
+        return
     connection = Connection(descriptor)
     try:
         work, args = connection.recv()
@@ -109,11 +117,16 @@ def serve(descriptor: int) -> None:
 @contextmanager
 def _child(*, verbose: bool) -> Iterator[tuple[subprocess.Popen[bytes], Connection, IO[bytes]]]:
     ours, theirs = Pipe()
-    with tempfile.TemporaryFile() as log, ours:
+    with tempfile.TemporaryFile() as log:
         output = sys.__stderr__ if verbose else log
         process = subprocess.Popen(
             # -P: a module in the working folder must not stand in for one of ours
-            [sys.executable, "-P", "-c", f"from compressor.isolation import serve; serve({theirs.fileno()})"],
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                f"from compressor.isolation import serve; serve({theirs.fileno()}, {os.getpid()})",
+            ],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -130,32 +143,53 @@ def _child(*, verbose: bool) -> Iterator[tuple[subprocess.Popen[bytes], Connecti
 
 def _watch(process: subprocess.Popen[bytes], connection: Connection, limits: Limits) -> Work[tuple[Any, int]]:
     """Pass on progress until the result is there; None for the result of a child that died."""
+    messages = _messages(connection)
     deadline = time.monotonic() + limits.seconds
-    peak = 0
+    peak, next_look = 0, 0.0
     while True:
-        message = _receive(connection)
+        ended = process.poll() is not None  # asked before the pipe, so that its last words are not missed
+        try:
+            # a descendant that lives on may hold the pipe open, and then no end of it is ever seen
+            message = messages.get(timeout=_LAST_WORDS_S if ended else _POLL_S)
+        except queue.Empty:
+            message = None if ended else _NOTHING
         if isinstance(message, Progress):
             yield message
         elif message is not _NOTHING:
             return message, peak
-        peak = max(peak, _tree_memory_bytes(process.pid))
-        if peak > limits.memory:
-            raise RungError(
-                f"stopped at {human_bytes(peak)} of memory; limits.memory is {human_bytes(limits.memory)}: "
-                f"raise it, or give fewer calibration samples"
-            )
-        if time.monotonic() > deadline:
-            raise RungError(f"stopped after {write_seconds(limits.seconds)}: raise limits.seconds to give it longer")
+        if time.monotonic() >= next_look:
+            peak, next_look = max(peak, _tree_memory_bytes(process.pid)), time.monotonic() + _LOOK_S
+        _check(peak, deadline, limits)
 
 
 _NOTHING = object()
 
 
-def _receive(connection: Connection) -> Any:
-    try:
-        return connection.recv() if connection.poll(_POLL_S) else _NOTHING
-    except (EOFError, ConnectionResetError):
-        return None
+def _messages(connection: Connection) -> queue.SimpleQueue[Any]:
+    """Receive in a thread of its own: a child that hangs in the middle of a message must not hang its parent.
+
+    The thread ends, and closes the connection, when nobody holds the other end any more.
+    """
+    received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def receive() -> None:
+        with connection, suppress(EOFError, OSError):
+            while True:
+                received.put(connection.recv())
+        received.put(None)
+
+    threading.Thread(target=receive, daemon=True).start()
+    return received
+
+
+def _check(peak: int, deadline: float, limits: Limits) -> None:
+    if peak > limits.memory:
+        raise RungError(
+            f"stopped at {human_bytes(peak)} of memory; limits.memory is {human_bytes(limits.memory)}: "
+            f"raise it, or give fewer calibration samples"
+        )
+    if time.monotonic() > deadline:
+        raise RungError(f"stopped after {write_seconds(limits.seconds)}: raise limits.seconds to give it longer")
 
 
 def _tree_memory_bytes(pid: int) -> int:
@@ -193,11 +227,16 @@ def _crash(code: int, log: IO[bytes]) -> str:
 
 
 def _drain(work: Iterator[Progress], connection: Connection) -> Any:
+    """Run the work to its end and send its progress, but no more often than anybody can see."""
+    spoke, step = 0.0, None
     while True:
         try:
-            connection.send(next(work))
+            progress = next(work)
         except StopIteration as stop:
             return stop.value
+        if progress.step != step or time.monotonic() - spoke > _SPEAK_S:
+            connection.send(progress)
+            spoke, step = time.monotonic(), progress.step
 
 
 def _ours(error: Exception) -> CompressorError | None:
@@ -206,11 +245,7 @@ def _ours(error: Exception) -> CompressorError | None:
         return error
     if isinstance(error, MemoryError):
         return RungError("ran out of memory: give it more, or fewer calibration samples")
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        return MachineError(f"{error.filename or 'the disk'}: no space left; free some or choose another --output")
-    if isinstance(error, OSError) and error.errno in _NO_RIGHT:
-        return MachineError(f"{error.filename}: permission denied; choose a folder that can be written with --output")
-    return None
+    return refused(error) if isinstance(error, OSError) else None
 
 
 def _die_with_parent() -> None:

@@ -91,6 +91,7 @@ class Did:
 
     what: str
     changed: bool = True
+    uncalibrated: bool = False  # ranges of activations come from made-up inputs
     excluded: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -103,8 +104,10 @@ class Applied:
     did: str
     seconds: float
     peak_memory_bytes: int
-    sqnr_db: Mapping[str, float | None]
+    sqnr_db: Mapping[str, float]
     audit: Audit | None = None
+    changed: bool = True
+    uncalibrated: bool = False
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,7 @@ class Speedup:
     ratio: float
     low: float
     high: float
+    baseline_p50_ms: float | None = None  # in these pairs; the baseline's own row was measured at another moment
 
 
 @dataclass(frozen=True)
@@ -233,7 +237,8 @@ class Score:
     """Quality on the evaluation samples. `drop` is baseline minus candidate on the same samples, 95 % interval.
 
     `emulated` is the value with exact integer arithmetic, where this CPU's kernels can saturate.
-    `reference` is True when the score is agreement with the original model rather than with labels.
+    `reference` is True when the score is agreement with the original model rather than with labels. `relative` is
+    True for an error, of which lower is better: its drop is the growth as a share of the baseline's.
     """
 
     metric: str
@@ -246,7 +251,7 @@ class Score:
     drop_high: float | None = None
     emulated: float | None = None
     reference: bool = False
-    synthetic: bool = False
+    relative: bool = False
 
 
 @dataclass(frozen=True)
@@ -274,6 +279,7 @@ class Verdict:
     low: float | None
     high: float | None
     reason: str
+    unit: str = ""  # ms for times, else none
 
 
 @dataclass(frozen=True)

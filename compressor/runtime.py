@@ -30,7 +30,6 @@ _INTEGER = {
     "DynamicQuantizeMatMul",
     "MatMulInteger",
     "MatMulIntegerToFloat",
-    "MatMulNBits",
     "QAttention",
     "QGemm",
 }
@@ -92,24 +91,26 @@ def load(path: Path, settings: Mapping[str, str]) -> Loaded:
         return Loaded(ort.InferenceSession(str(path), _session_options(settings), providers=providers))
 
 
-def compare(reference: Path, candidate: Path, feeds: Iterable[Feeds]) -> Work[dict[str, float | None]]:
-    """Give the SQNR in dB of each output of `candidate` against `reference`; None for outputs that are no floats.
+def compare(reference: Path, candidate: Path, feeds: Iterable[Feeds]) -> Work[dict[str, float]]:
+    """Give the SQNR in dB of each output of `candidate` against `reference`.
 
-    Both run with exact semantics of the file on the kernels of this machine. Equal outputs give `IDENTICAL_DB`.
-    SQNR = 10 log10(sum reference² / sum (candidate - reference)²), summed over all feeds.
+    Both run on the kernels of this machine. Equal outputs give `IDENTICAL_DB`.
+    SQNR = 10 log10(sum reference² / sum (candidate - reference)²), summed over all feeds; for text, the number of
+    elements over the number of those that differ.
 
     Raises:
-        RungError: An output is missing, has another shape, or is not finite where the reference is.
+        RungError: An output is missing or new, has another shape or type, or is not finite where the reference is.
     """
     one, two = (load(path, options(1, spinning=False)) for path in (reference, candidate))
     power: dict[str, tuple[float, float]] = {}
     for done, feed in enumerate(feeds):
         yield Progress("compare outputs", done)
         expected, found = one(feed), two(feed)
+        _check_names(expected, found)
         for name, wanted in expected.items():
-            _check_output(name, wanted, found)
+            _check_output(name, np.asarray(wanted), np.asarray(found[name]))
             signal, noise = power.get(name, (0.0, 0.0))
-            more_signal, more_noise = _powers(wanted, found[name])
+            more_signal, more_noise = _powers(np.asarray(wanted), np.asarray(found[name]))
             power[name] = (signal + more_signal, noise + more_noise)
     return {name: _sqnr_db(signal, noise) for name, (signal, noise) in power.items()}
 
@@ -163,9 +164,13 @@ def check_runs(path: Path, feeds: Feeds) -> Outputs:
         InputError: ONNX Runtime does not take it, or these inputs.
     """
     try:
-        return load(path, options(1, spinning=False))(feeds)
+        outputs = load(path, options(1, spinning=False))(feeds)
     except RungError as error:
         raise InputError(f"{path}: {error}; the model must run in ONNX Runtime before it can be compressed") from error
+    for name, value in outputs.items():
+        if not isinstance(value, np.ndarray):
+            raise InputError(f"{path}: output {name!r} is a {type(value).__name__}, expected tensors only")
+    return outputs
 
 
 def _session_options(settings: Mapping[str, str]) -> Any:
@@ -193,32 +198,31 @@ def _translated(doing: str) -> Iterator[None]:
         raise RungError(f"ONNX Runtime could not {doing}: {reason[:400]}") from error
 
 
-def _check_output(name: str, wanted: Array, found: Outputs) -> None:
-    if name not in found:
-        raise RungError(f"output {name!r} is gone")
-    if np.shape(wanted) != np.shape(found[name]):
-        raise RungError(f"output {name!r} has shape {np.shape(found[name])}, expected {np.shape(wanted)}")
-    if _is_float(wanted) and np.any(np.isfinite(wanted) & ~np.isfinite(found[name])):
+def _check_names(expected: Outputs, found: Outputs) -> None:
+    for name in expected.keys() ^ found.keys():
+        raise RungError(f"output {name!r} is {'gone' if name in expected else 'new'}")
+
+
+def _check_output(name: str, wanted: Array, found: Array) -> None:
+    if wanted.shape != found.shape:
+        raise RungError(f"output {name!r} has shape {found.shape}, expected {wanted.shape}")
+    if wanted.dtype != found.dtype:
+        raise RungError(f"output {name!r} has type {found.dtype}, expected {wanted.dtype}")
+    if wanted.dtype.kind == "f" and np.any(np.isfinite(wanted) & ~np.isfinite(found)):
         raise RungError(f"output {name!r} is not finite where the original's is")
 
 
 def _powers(wanted: Array, found: Array) -> tuple[float, float]:
-    """Give signal and noise power over the finite values; NaN for outputs that are no floats."""
-    if not _is_float(wanted):
-        return math.nan, math.nan
+    """Give signal and noise power over the values that are finite in the reference."""
+    if wanted.dtype.kind not in "fiub":
+        return float(wanted.size), float(np.count_nonzero(wanted != found))
     finite = np.isfinite(wanted)
     signal = wanted[finite].astype(np.float64)
     noise = found[finite].astype(np.float64) - signal
     return float(signal @ signal), float(noise @ noise)
 
 
-def _sqnr_db(signal: float, noise: float) -> float | None:
-    if math.isnan(noise):
-        return None
+def _sqnr_db(signal: float, noise: float) -> float:
     if noise == 0:
         return IDENTICAL_DB
     return max(-IDENTICAL_DB, 10 * math.log10(signal / noise)) if signal else -IDENTICAL_DB
-
-
-def _is_float(array: Array) -> bool:
-    return np.issubdtype(np.asarray(array).dtype, np.floating)

@@ -14,8 +14,9 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_DIMS = r"([0-9]{1,9}(x[0-9]{1,9})*)?"
 _WHOLE = 100  # per cent
-_NUMBER = r"(\d+(?:\.\d+)?)"
+_NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 
 
 def seconds(text: str) -> float:
@@ -54,7 +55,7 @@ def shape(text: str) -> tuple[int, ...]:
     Raises:
         ValueError: A dimension is no whole number.
     """
-    if not re.fullmatch(r"(\d+(x\d+)*)?", text):
+    if not isinstance(text, str) or not re.fullmatch(_DIMS, text):
         raise ValueError(f"expected a shape of whole numbers such as 1x3x224x224, found {text!r}")
     return tuple(int(dim) for dim in text.split("x")) if text else ()
 
@@ -93,7 +94,7 @@ def human_ms(value: float) -> str:
     """Write milliseconds for people: three significant digits and a unit."""
     if value >= 1 / _SECONDS["ms"]:
         return f"{value / 1000:.3g} s"
-    return f"{value:.3g} ms" if value >= 1 else f"{value * 1000:.3g} us"
+    return f"{value:.3g} ms" if value >= 1 else f"{value * 1000:.3g} µs"
 
 
 def _quantity(text: str, scales: Mapping[str, float], expected: str) -> float:
@@ -133,5 +134,5 @@ Shape = Annotated[
     tuple[int, ...],
     BeforeValidator(shape),
     PlainSerializer(write_shape, return_type=str),
-    _text(r"(\d+(x\d+)*)?", "1x3x224x224"),
+    _text(_DIMS, "1x3x224x224"),
 ]

@@ -10,11 +10,13 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from compressor.errors import MachineError
 from compressor.records import File
 
 
@@ -23,6 +25,22 @@ def run_folder(reports: Path, model: str, started: datetime) -> Path:
     folder = reports / file_name(model) / f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     folder.mkdir(parents=True)
     return folder
+
+
+def check_writable(folder: Path) -> None:
+    """Make sure that a folder can be written, or made; leaves nothing.
+
+    Raises:
+        MachineError: It cannot.
+    """
+    folder = folder.resolve()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        tempfile.TemporaryFile(dir=nearest).close()
+    except OSError as error:
+        raise MachineError(
+            f"{folder}: cannot be written ({nearest}: {error.strerror}); choose another --output"
+        ) from error
 
 
 def file_name(text: str) -> str:

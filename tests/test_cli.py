@@ -87,7 +87,7 @@ def test_a_pass_exits_0_and_says_where_everything_is(
     assert any(line.startswith("pass: int8 meets every gate") for line in lines)
     artifact = next(line.split()[1] for line in lines if line.startswith("artifact"))
     assert Path(artifact).is_file()
-    assert lines[-1].startswith("next      python reports/net/")
+    assert lines[-1].startswith(f"next      {sys.executable} reports/net/")
 
 
 def test_json_goes_to_stdout_alone_and_is_the_report(
@@ -102,7 +102,9 @@ def test_json_goes_to_stdout_alone_and_is_the_report(
 
 def test_a_missed_gate_exits_3(command: Command, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("run", model, "--recipe", recipe_file(model.parent), "--sla", "1us") == 3
-    assert "fail: no candidate meets every gate. Decided at int8 by latency p99, not met" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "fail: no candidate meets every gate. Decided at int8: latency p99 not met, p99 is over" in err
+    assert "--all" not in err.splitlines()[-1]
 
 
 def test_no_data_exits_4_with_a_loud_warning(
@@ -167,6 +169,33 @@ def test_a_registry_that_refuses_exits_6_with_everything_on_disk(
     assert json.loads(report.read_text())["registry"]["version"] == "1"
 
 
+@pytest.mark.parametrize("output", ["net.onnx", "net.onnx/x", "/proc/x"])
+def test_an_output_that_cannot_be_written_exits_5_before_any_work(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    assert model.is_file()
+    assert command("run", "net.onnx", "--sla", "10s", "--output", output, "--dry-run") == 5
+    assert "--output" in capsys.readouterr().err
+
+
+def test_a_report_whose_recipe_is_damaged_exits_2(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("run", model, "--recipe", recipe_file(model.parent), "--quiet") == 0
+    (report,) = (model.parent / "reports").glob("net/*/report.json")
+    for damage in ({}, {"limits": {"seconds": "long"}}, {"registry": 3}):
+        report.write_text(json.dumps({**json.loads(report.read_text()), "recipe": damage}))
+        assert command("publish", report) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_plan_that_goes_past_a_limit_exits_2(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("run", model, "--recipe", recipe_file(model.parent, limits={"memory": "1MiB"})) == 2
+    assert "planning failed: stopped at" in capsys.readouterr().err
+
+
 def test_a_bug_exits_1_with_its_traceback_and_where_to_report_it(model: Path) -> None:
     script = (
         "from compressor import cli\nfrom compressor.pipeline import work\nimport pipeline_broken\n"
@@ -201,6 +230,7 @@ def test_an_interrupted_run_stops_its_children_and_exits_with_the_signals_code(
         rest = process.stderr.read()
     assert process.returncode == code
     assert "Traceback" not in rest
+    assert f"stopped by {sent.name}" in rest
     assert children
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 

@@ -7,8 +7,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from compressor import records
 from compressor.bench import stats
-from compressor.gates import Accuracy, Gate, Latency, regression
-from compressor.records import Bound, Measurement, Score, Speedup, Target
+from compressor.gates import NORMALISE, REGRESSION, Accuracy, Gate, Latency, implicit, regression
+from compressor.records import Applied, Bound, Measurement, Score, Speedup, Target, Trial
 
 GATES = TypeAdapter[Latency | Accuracy](Gate)
 TIMES = records.Latency(
@@ -37,8 +37,14 @@ def p99(low: float | None, high: float | None, **known: Any) -> Bound:
     return replace(plain, steady=True, **known) if "steady" not in known else replace(plain, **known)
 
 
-def times(ratio: float, low: float, high: float) -> Measurement:
-    return replace(measurement(), speedup=Speedup(ratio, low, high))
+def rung(*interval: float, name: str = "int8", preempted: float = 0.0, stages: tuple[Applied, ...] = ()) -> Trial:
+    """Give a trial that is faster by (ratio, low, high) than the baseline, or the baseline's own."""
+    speedup = Speedup(*interval) if interval else None
+    return Trial(name, stages, measurement=replace(measurement(preempted=preempted), speedup=speedup))
+
+
+def stage(name: str, **known: Any) -> Applied:
+    return Applied(name, {}, known.pop("did", "did it"), 1.0, 1, {}, **known)
 
 
 GATE = {"latency": {"p99": "50ms"}}
@@ -86,6 +92,8 @@ def test_the_schema_refuses_what_reading_refuses(text: Any) -> None:
     [
         ({}, "expected exactly one of p50, p90, p95, p99, p99.9, found none"),
         ({"p50": "1ms", "p99.9": "2ms"}, "expected exactly one of p50, p90, p95, p99, p99.9, found p50 and p99.9"),
+        ({"p99": "0ms"}, "expected a time above 0, found 0ms"),
+        ({"p50": "0s", "reserve": "5ms"}, "expected a time above 0, found 0ms"),
         ({"p99": "5ms", "reserve": "5ms"}, "expected a reserve below p99: 5ms, found 5ms"),
         ({"p99": "5ms", "confidence": "100%"}, "expected a confidence from 50% to less than 100%, found 100%"),
     ],
@@ -124,6 +132,7 @@ def test_latency_is_judged_by_its_limits_alone(bound: Bound, met: bool | None) -
     verdict = read(GATE).judge(None, measurement(bound))
     assert verdict.met is met
     assert (verdict.gate, verdict.limit, verdict.low, verdict.high) == ("latency p99", 50, bound.low_ms, bound.high_ms)
+    assert verdict.unit == "ms"
 
 
 @pytest.mark.parametrize("violations", [0, 3, 6, 10, 14, 18, 30])
@@ -170,12 +179,31 @@ def test_bursts_are_named_when_they_are_the_reason() -> None:
     assert "bursts" not in read(GATE).judge(None, measurement(p99(40, 60, needed=3000))).reason
 
 
-def test_a_busy_machine_is_a_diagnosis_and_changes_no_verdict() -> None:
-    for bound in (p99(40, 45), p99(40, 60), p99(60, 70)):
-        calm, busy = (read(GATE).judge(None, measurement(bound, preempted=share)) for share in (0.02, 0.65))
-        assert calm.met is busy.met
-        assert ("preempted in 65% of its calls" in busy.reason) == (busy.met is not True)
-        assert "preempted" not in calm.reason
+BUSY = "the process was preempted in 65% of its calls: use an idle machine"
+
+
+@pytest.mark.parametrize(
+    ("bound", "idle", "busy"), [(p99(40, 45), True, True), (p99(40, 60), None, None), (p99(60, 70), False, None)]
+)
+def test_a_busy_machine_proves_nothing_against_a_model(bound: Bound, idle: Any, busy: Any) -> None:
+    calm, hectic = (read(GATE).judge(None, measurement(bound, preempted=share)) for share in (0.1, 0.65))
+    assert (calm.met, hectic.met) == (idle, busy)
+    assert "preempted" not in calm.reason
+    assert (BUSY in hectic.reason) == (busy is not True)
+
+
+def test_a_model_whose_median_is_over_the_limit_is_too_slow_for_an_idle_machine_too() -> None:
+    on = measurement(p99(60, 70), preempted=0.65)
+    for median_ms, met in ((50.0, None), (50.1, False)):
+        verdict = read(GATE).judge(None, replace(on, latency=replace(on.latency, p50_ms=median_ms)))
+        assert verdict.met is met
+        assert (BUSY in verdict.reason) == (met is None)
+
+
+def test_what_the_reserve_leaves_is_what_a_median_must_keep() -> None:
+    gate = read({"latency": {"p99": "60ms", "reserve": "25ms"}})
+    bound = p99(60, 70, limit_ms=gate.target().limit_ms)
+    assert gate.judge(None, measurement(bound, preempted=0.65)).met is False
 
 
 @pytest.mark.parametrize(
@@ -217,11 +245,33 @@ def test_accuracy_without_data_is_undecided_and_says_what_to_do() -> None:
     assert "name real samples in the recipe under data.evaluation" in nothing.reason
 
 
-def test_synthetic_data_decides_nothing() -> None:
-    for drop in (None, 0.0, 0.5):
-        made_up = read(ACCURACY).judge(None, measurement(score=replace(SCORE, synthetic=True, drop=drop)))
-        assert made_up.met is None
-        assert "synthetic" in made_up.reason
+@pytest.mark.parametrize("confidence", ["point", "95%"])
+@pytest.mark.parametrize(("n", "drop", "met"), [(29, 0.0, None), (29, 0.5, False), (30, 0.0, True), (30, 0.5, False)])
+def test_a_few_samples_show_a_drop_but_not_that_there_is_none(confidence: str, n: int, drop: float, met: Any) -> None:
+    gate = read({"accuracy": {"max_drop": "1%", "confidence": confidence}})
+    score = replace(SCORE, n=n, drop=drop, drop_low=drop, drop_high=drop)
+    verdict = gate.judge(None, measurement(score=score))
+    assert verdict.met is met
+    assert (verdict.observed, verdict.low, verdict.high) == (drop, drop, drop)
+    few = "29 samples are too few to show a drop: evaluate on at least 30"
+    assert (verdict.reason == few) == (met is None)
+
+
+@pytest.mark.parametrize(("value", "met"), [(79.0, None), (-1.1, None), (1.0, True), (-1.0, True)])
+def test_a_metric_that_is_no_share_is_asked_to_be_one(value: float, met: bool | None) -> None:  # noqa: FBT001
+    baseline = measurement(score=replace(SCORE, value=value, drop=None))
+    verdict = read(ACCURACY).judge(baseline, measurement(score=SCORE))
+    assert verdict.met is met
+    if met is None:
+        reason = f"top1 is {value:g}, of which 1% is no drop: let the metric give a number from 0 to 1"
+        assert (verdict.reason, verdict.observed) == (reason, None)
+
+
+def test_an_error_is_judged_by_its_growth_whatever_its_size() -> None:
+    error = replace(SCORE, metric="mae", value=7.9, relative=True)
+    verdict = read(ACCURACY).judge(measurement(score=replace(error, value=7.8, drop=None)), measurement(score=error))
+    assert verdict.met is True
+    assert verdict.reason == "mae grows by 0.80% of itself (95% interval -0.20% to 1.80%)"
 
 
 @pytest.mark.parametrize("confidence", ["point", "95%"])
@@ -245,28 +295,81 @@ def test_kernels_that_saturate_are_blamed_where_exact_arithmetic_scores_otherwis
     assert "saturate" not in read(ACCURACY).judge(None, measurement(score=same)).reason
 
 
-def test_a_rung_slower_than_the_one_before_beyond_doubt_is_named() -> None:
-    verdict = regression(times(2.0, 1.9, 2.1), times(1.5, 1.4, 1.6))
+def test_a_rung_slower_than_another_beyond_doubt_is_named() -> None:
+    verdict = regression(rung(2.0, 1.9, 2.1, name="int8-fused"), rung(1.5, 1.4, 1.6))
     assert verdict is not None
-    assert (verdict.met, verdict.observed, verdict.limit, verdict.low, verdict.high) == (False, 1.5, 2.0, 1.4, 1.6)
-    assert "1.33 times as long" in verdict.reason
+    assert (verdict.gate, verdict.met) == (REGRESSION, False)
+    assert (verdict.observed, verdict.limit, verdict.low, verdict.high) == (1.5, 2.0, 1.4, 1.6)
+    assert verdict.reason == "takes 1.33 times as long as int8-fused"
 
 
 @pytest.mark.parametrize(
-    ("before", "now"),
+    ("rival", "trial"),
     [
-        (times(2.0, 1.9, 2.1), times(1.8, 1.7, 1.88)),  # within the minimum effect
-        (times(2.0, 1.9, 2.1), times(1.8, 1.6, 2.0)),  # the intervals overlap
-        (times(1.0, 0.9, 1.1), times(2.0, 1.9, 2.1)),  # faster
-        (measurement(), times(0.985, 0.98, 0.99)),  # 1 % slower than the baseline
-        (None, times(0.5, 0.4, 0.6)),
-        (times(2.0, 1.9, 2.1), measurement()),
+        (rung(2.0, 1.9, 2.1), rung(1.8, 1.7, 1.88)),  # within the minimum effect
+        (rung(2.0, 1.9, 2.1), rung(1.8, 1.6, 2.0)),  # the intervals overlap
+        (rung(1.0, 0.9, 1.1), rung(2.0, 1.9, 2.1)),  # faster
+        (rung(), rung(0.985, 0.98, 0.99)),  # 1 % slower than the baseline
+        (Trial("never measured"), rung(0.5, 0.4, 0.6)),
+        (rung(2.0, 1.9, 2.1), rung()),
+        (rung(2.0, 1.9, 2.1), Trial("never measured")),
     ],
 )
-def test_a_rung_that_may_be_as_fast_is_no_regression(before: Measurement | None, now: Measurement) -> None:
-    assert regression(before, now) is None
+def test_a_rung_that_may_be_as_fast_is_no_regression(rival: Trial, trial: Trial) -> None:
+    assert regression(rival, trial) is None
 
 
 def test_the_baseline_itself_counts_as_one() -> None:
-    assert regression(measurement(), times(0.9, 0.88, 0.97)) is not None
-    assert regression(measurement(), times(0.9, 0.88, 0.985)) is None
+    assert regression(rung(), rung(0.9, 0.88, 0.97)) is not None
+    assert regression(rung(), rung(0.9, 0.88, 0.985)) is None
+
+
+@pytest.mark.parametrize(
+    ("rival", "trial", "met"), [(0.65, 0.0, None), (0.0, 0.65, None), (0.65, 0.02, None), (0.1, 0.1, False)]
+)
+def test_a_machine_that_was_busy_on_either_side_decides_no_regression(rival: float, trial: float, met: Any) -> None:
+    verdict = regression(rung(2.0, 1.9, 2.1, preempted=rival), rung(1.5, 1.4, 1.6, preempted=trial))
+    assert verdict is not None
+    assert (verdict.gate, verdict.met) == (REGRESSION, met)
+    assert (BUSY in verdict.reason) == (met is None)
+
+
+IDLE = stage("quantize", did="left as it is: it is quantized already", changed=False)
+MADE_UP = stage("quantize", uncalibrated=True)
+SLOW, FAST = (0.5, 0.4, 0.6), (2.0, 1.9, 2.1)
+
+
+def test_a_rung_that_did_something_and_is_as_fast_has_no_implicit_verdict() -> None:
+    assert implicit(rung(*FAST, stages=(stage("quantize"), stage("fuse", changed=False))), (rung(),)) == ()
+    assert implicit(rung(), ()) == ()
+
+
+def test_a_rung_of_which_no_stage_changed_the_model_is_not_met() -> None:
+    (verdict,) = implicit(rung(*FAST, stages=(stage(NORMALISE), IDLE, stage("fuse", changed=False))), (rung(),))
+    assert (verdict.gate, verdict.met) == ("change", False)
+    assert verdict.reason == "no stage changed the model: left as it is: it is quantized already"
+
+
+def test_a_rung_calibrated_on_made_up_inputs_is_undecided() -> None:
+    (verdict,) = implicit(rung(*FAST, stages=(stage(NORMALISE), MADE_UP, stage("fuse"))), (rung(),))
+    assert (verdict.gate, verdict.met) == ("calibration", None)
+    assert "give --calibration" in verdict.reason
+
+
+def test_a_rung_is_compared_with_each_rival() -> None:
+    (verdict,) = implicit(rung(1.5, 1.4, 1.6), (rung(name="baseline"), rung(*FAST, name="first"), rung(*FAST)))
+    assert verdict.reason.endswith("as long as first")
+
+
+@pytest.mark.parametrize(
+    ("interval", "stages", "gate"),
+    [
+        (SLOW, (IDLE, MADE_UP), "speed"),
+        (SLOW, (IDLE,), "speed"),
+        (FAST, (IDLE,), "change"),
+        (FAST, (replace(MADE_UP, changed=False),), "change"),
+        (FAST, (IDLE, MADE_UP), "calibration"),
+    ],
+)
+def test_a_rung_has_one_implicit_verdict_at_most(interval: Any, stages: tuple[Applied, ...], gate: str) -> None:
+    assert [verdict.gate for verdict in implicit(rung(*interval, stages=stages), (rung(),))] == [gate]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import subprocess
@@ -84,7 +85,8 @@ def test_the_result_and_its_cost_come_back(capfd: pytest.CaptureFixture[str]) ->
 
 def test_progress_is_passed_on_in_order() -> None:
     seen, returned = finish(count, 3)
-    assert [(p.done, p.total) for p in seen] == [(0, 3), (1, 3), (2, 3)]
+    assert (seen[0].step, seen[0].done, seen[0].total) == ("count", 0, 3)
+    assert [p.done for p in seen] == sorted(p.done for p in seen)
     assert returned.value == 3
 
 
@@ -150,3 +152,43 @@ def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     sleeper.kill()
     assert child is not None
     assert child.pid == parent.pid or child.wait(timeout=10) is None
+
+
+def fork_and_die(pid_file: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    pid_file.write_text(str(child))
+    os._exit(7)
+
+
+def stall() -> None:
+    for thread in range(3, 20):  # whichever is the pipe: a length of 1000 bytes, and then nothing
+        with contextlib.suppress(OSError):
+            os.write(thread, b"\x00\x00\x03\xe8half")
+    time.sleep(600)
+
+
+def test_a_child_that_dies_is_seen_although_its_own_child_lives_on(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    with pytest.raises(RungError, match="exit code 7"):
+        finish(fork_and_die, tmp_path / "pid", limits=Limits(seconds=60))
+    assert time.monotonic() - begin < 30, "not at the limit"
+
+
+def test_a_child_that_hangs_inside_a_message_is_stopped_at_its_limit() -> None:
+    with pytest.raises(RungError, match=r"limits\.seconds"):
+        finish(stall, limits=Limits(seconds=2))
+
+
+def test_progress_is_thinned_but_every_step_is_told() -> None:
+    seen, _ = finish(steps, 20_000)
+    assert {progress.step for progress in seen} == {"one", "two"}
+    assert len(seen) < 1000
+
+
+def steps(n: int) -> Iterator[Progress]:
+    for step in ("one", "two"):
+        for done in range(n):
+            yield Progress(step, done, n)

@@ -61,11 +61,19 @@ def test_a_doubled_output_has_0_db_and_noise_without_signal_the_least(tmp_path: 
     assert compared(tmp_path, "y = Identity(x)", off, feeds=(zero,))["y"] == -200
 
 
-def test_each_output_is_compared_and_integers_are_not(tmp_path: Path) -> None:
+def test_outputs_of_every_type_are_compared_each_by_itself(tmp_path: Path) -> None:
     outputs = "float[1,4] y, int64[1,4] n, bool[1,4] b, string[1,4] s"
-    rest = " n = Cast<to=7>(x) b = Cast<to=9>(x) s = Cast<to=8>(x)"
-    found = compared(tmp_path, "y = Relu(x)" + rest, "y = Abs(x)" + rest, outputs)
-    assert found == {"y": pytest.approx(10 * math.log10(9 / 16)), "n": None, "b": None, "s": None}
+    rest = "n = Cast<to=7>(m) b = Cast<to=9>(m) s = Cast<to=8>(m)"
+    found = compared(tmp_path, f"y = Abs(x) m = Identity(x) {rest}", f"y = Abs(x) m = Relu(x) {rest}", outputs)
+    # x is 3, -4, 0, 0 and m loses the -4: of the numbers 9 + 16 over 16, of the booleans two over one, of the four
+    # texts one differs
+    expected = {"y": math.inf, "n": 25 / 16, "b": 2 / 1, "s": 4 / 1}
+    assert found == {name: pytest.approx(min(200, 10 * math.log10(ratio))) for name, ratio in expected.items()}
+
+
+def test_text_that_differs_everywhere_has_0_db(tmp_path: Path) -> None:
+    one, two = (f"m = {op}(x) y = Cast<to=8>(m)" for op in ("Exp", "Cos"))
+    assert compared(tmp_path, one, two, "string[1,4] y", feeds=(X + 5,))["y"] == 0
 
 
 def test_half_precision_is_squared_without_overflow(tmp_path: Path) -> None:
@@ -75,11 +83,20 @@ def test_half_precision_is_squared_without_overflow(tmp_path: Path) -> None:
     assert found["y"] == pytest.approx(60, abs=3)
 
 
-def test_an_output_that_is_gone_or_has_another_shape_is_refused(tmp_path: Path) -> None:
+def test_an_output_of_another_type_is_refused(tmp_path: Path) -> None:
+    one = write(tmp_path / "one.onnx", "y = Relu(x)")
+    two = write(tmp_path / "two.onnx", "y = Cast<to=11>(x)", "double[1,4] y")
+    with pytest.raises(RungError, match="output 'y' has type float64, expected float32"):
+        returned(runtime.compare(one, two, [{"x": X}]))
+
+
+def test_an_output_that_is_gone_or_new_or_has_another_shape_is_refused(tmp_path: Path) -> None:
     one = write(tmp_path / "one.onnx", "y = Relu(x) z = Neg(x)", "float[1,4] y, float[1,4] z")
     two = write(tmp_path / "two.onnx", "y = Relu(x)")
     with pytest.raises(RungError, match="output 'z' is gone"):
         returned(runtime.compare(one, two, [{"x": X}]))
+    with pytest.raises(RungError, match="output 'z' is new"):
+        returned(runtime.compare(two, one, [{"x": X}]))
     with pytest.raises(RungError, match=r"output 'y' has shape \(4, 1\), expected \(1, 4\)"):
         compared(tmp_path, "y = Transpose<perm=[0,1]>(x)", "y = Transpose<perm=[1,0]>(x)", "float[a,b] y")
 
@@ -127,6 +144,12 @@ def test_wrong_feeds_fail_the_rung_and_are_the_callers_fault_at_the_start(tmp_pa
 def test_check_runs_gives_the_outputs(tmp_path: Path) -> None:
     found = runtime.check_runs(write(tmp_path / "m.onnx", "y = Relu(x)"), {"x": X})
     np.testing.assert_array_equal(found["y"], [[3, 0, 0, 0]])
+
+
+def test_a_model_that_gives_a_sequence_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", "y = SequenceConstruct(x, x)", "seq(float[1,4]) y")
+    with pytest.raises(InputError, match=r"m\.onnx: output 'y' is a list, expected tensors only"):
+        runtime.check_runs(path, {"x": X})
 
 
 def test_a_closed_session_cannot_be_called(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_percentage_survives_being_written(tenths: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value_ms", "text"), [(0.0756, "75.6 us"), (1.234, "1.23 ms"), (999.4, "999 ms"), (1500, "1.5 s")]
+    ("value_ms", "text"), [(0.0756, "75.6 µs"), (1.234, "1.23 ms"), (999.4, "999 ms"), (1500, "1.5 s")]
 )
 def test_milliseconds_for_people_have_three_digits(value_ms: float, text: str) -> None:
     assert units.human_ms(value_ms) == text

@@ -183,7 +183,8 @@ def _ms(timing: Timing) -> Array:
 def _speedup(timings: tuple[Timing, ...], seed: int) -> Speedup | None:
     if len(timings) == 1:
         return None
-    return stats.speedup(_ms(timings[0]), _ms(timings[-1]), seed)
+    found = stats.speedup(_ms(timings[0]), _ms(timings[-1]), seed)
+    return found and replace(found, baseline_p50_ms=float(np.median(_ms(timings[0]))))
 
 
 def _samples(feeds: Feeds) -> int:

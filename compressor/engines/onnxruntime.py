@@ -13,6 +13,9 @@ from pydantic import BaseModel, Field
 from compressor import graph, runtime, workspace
 from compressor.records import Artifact, Model, Session
 
+_NAME = "model.onnx"
+"""Whatever the original is called, so that nothing else beside it can have its name."""
+
 
 class Onnxruntime(BaseModel, frozen=True, extra="forbid"):
     """ONNX Runtime on the CPU. `threads` None: as many as the CPUs that this process may use.
@@ -20,7 +23,7 @@ class Onnxruntime(BaseModel, frozen=True, extra="forbid"):
     Spinning is off: it burns a core between requests, and on a busy machine was 2.5 to 3 times slower.
     """
 
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=4096)
     spinning: bool = False
 
     def resolve(self, cpus_usable: int) -> Onnxruntime:
@@ -30,10 +33,13 @@ class Onnxruntime(BaseModel, frozen=True, extra="forbid"):
     def build(self, model: Model, folder: Path, run: Path) -> Artifact:
         """Copy the model and its external data into `folder`, a subfolder of the run's folder `run`."""
         started = time.monotonic()
-        sources = graph.parts(model.path)
-        for source in sources:
-            workspace.copy(source, folder / source.relative_to(model.path.parent))
-        files = tuple(workspace.file(folder / s.relative_to(model.path.parent), run) for s in sources)
+        main, *external = graph.parts(model.path)
+        # its tensors know external data by their names
+        name = main.name if main.with_name(_NAME) in external else _NAME
+        targets = {main: folder / name} | {data: folder / data.relative_to(main.parent) for data in external}
+        for source, target in targets.items():
+            workspace.copy(source, target)
+        files = tuple(workspace.file(target, run) for target in targets.values())
         options = runtime.options(self.threads or 1, spinning=self.spinning)
         return Artifact("onnxruntime", "cpu", files, time.monotonic() - started, options)
 

@@ -13,7 +13,7 @@ import yaml
 
 from compressor.formats.sentence import MET, NOTHING, chosen_trial, number, score_words, sentence, with_interval
 from compressor.formats.snippet import snippet
-from compressor.records import Applied, Artifact, Latency, Report, Source, Trial, Verdict
+from compressor.records import Applied, Artifact, Latency, Report, Source, Speedup, Trial, Verdict
 from compressor.units import human_bytes, human_ms
 
 _SPECIAL = re.compile(r"[\\`*\[\]<>|&~$]|(?<!\w)_|_(?!\w)|^[#+=-]")
@@ -34,7 +34,10 @@ def _verdict(report: Report) -> str:
 def _rungs(report: Report) -> str:
     header = ("rung", "size", "p50", "p99", "speed-up", "score", "drop", "verdict")
     rows = [_rung_row(trial, report.chosen) for trial in (report.baseline, *report.trials)]
-    foot = "Times are warm; “at most” is the upper 95 % limit. Brackets hold 95 % intervals."
+    foot = (
+        "Times are warm; “at most” is the upper 95 % limit. Brackets hold 95 % intervals. A speed-up is of pairs taken "
+        "in one process, for which the baseline was measured anew: its own row is of another moment."
+    )
     measured = report.baseline.measurement
     where = f" Measured at {_pairs(measured.latency.shape)}, load {_text(measured.latency.load)}." if measured else ""
     return f"## Rungs\n\n{_table(header, rows)}\n\n{foot}{where}"
@@ -51,22 +54,27 @@ def _rung_row(trial: Trial, chosen: str | None) -> list[str]:
         human_bytes(measured.size_bytes),
         _percentile(latency.p50_ms, latency.p50_high_ms, latency),
         _percentile(latency.p99_ms, latency.p99_high_ms, latency),
-        f"{speedup.ratio:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]" if speedup else NOTHING,
+        _speedup(speedup) if speedup else NOTHING,
         score_words(score) if score else NOTHING,
         with_interval(score.drop, score.drop_low, score.drop_high) if score else NOTHING,
         _outcome(trial),
     ]
 
 
+def _speedup(speedup: Speedup) -> str:
+    against = f", over {human_ms(speedup.baseline_p50_ms)}" if speedup.baseline_p50_ms is not None else ""
+    return f"{speedup.ratio:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]{against}"
+
+
 def _percentile(value_ms: float, high_ms: float | None, latency: Latency) -> str:
     if high_ms is None:
-        return f"{human_ms(value_ms)} (n = {latency.n}, too few for a bound)"
+        return f"n = {latency.n}, too few"
     return f"{human_ms(value_ms)} (at most {human_ms(high_ms)})"
 
 
 def _outcome(trial: Trial) -> str:
     if trial.failure:
-        return f"failed in {_text(trial.failure.stage)}: {_text(trial.failure.reason)}"
+        return f"not built ({_text(trial.failure.stage)}): {_text(trial.failure.reason)}"
     for met in (False, None):
         if gates := [_text(verdict.gate) for verdict in trial.verdicts if verdict.met is met]:
             return f"{MET[met]}: {', '.join(gates)}"
@@ -93,11 +101,12 @@ def _gates(report: Report) -> str:
 
 
 def _gate_row(rung: str, verdict: Verdict) -> list[str]:
+    unit = f" {verdict.unit}" if verdict.unit else ""
     observed = with_interval(verdict.observed, verdict.low, verdict.high)
     return [
         *map(_text, (rung, verdict.gate, MET[verdict.met])),
-        observed,
-        number(verdict.limit),
+        observed + unit if verdict.observed is not None else observed,
+        number(verdict.limit) + unit if verdict.limit is not None else NOTHING,
         _text(verdict.reason),
     ]
 
@@ -119,7 +128,7 @@ def _trial_lines(trial: Trial) -> Iterator[str]:
 
 def _details(stage: Applied) -> Iterator[str]:
     for output, value in stage.sqnr_db.items():
-        yield f"{_text(output)}: {'SQNR not defined' if value is None else f'SQNR {value:.1f} dB'}"
+        yield f"{_text(output)}: SQNR {value:.1f} dB"
     if (audit := stage.audit) is not None:
         yield (
             f"in ONNX Runtime: {audit.integer_nodes} nodes in integers, {audit.float_nodes} Conv, Gemm and MatMul in "
@@ -163,7 +172,7 @@ def _environment(report: Report) -> str:
     found = {
         **asdict(report.environment),
         "started": report.started.isoformat(),
-        "seconds": round(report.duration_s, 1),
+        "seconds": f"{report.duration_s:.1f}",
     }
     rows = [(_text(name.replace("_", " ")), _value(value)) for name, value in found.items()]
     return f"## Environment\n\n{_table(('what', 'found'), rows)}"
@@ -174,6 +183,8 @@ def _value(value: object) -> str:
         return _pairs(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return _text(
         ", ".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
     )

@@ -54,7 +54,7 @@ def _tree(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: expected a report.json, but it cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: expected a report.json, but it is not JSON: {error}") from error
 
 

@@ -23,7 +23,7 @@ Escape = Callable[[str], str]
 def sentence(report: Report, escape: Escape = str) -> str:
     """Say what was chosen and what it gains and loses, and which gate decided; names go through `escape`."""
     chosen = chosen_trial(report)
-    outcome = _NO_CHOICE[report.verdict] if chosen is None else _choice(report, chosen, escape)
+    outcome = _NO_CHOICE.get(report.verdict, "") if chosen is None else _choice(report, chosen, escape)
     return " ".join([outcome, *_deciding(report, escape)])
 
 
@@ -34,7 +34,7 @@ def chosen_trial(report: Report) -> Trial | None:
 
 def score_words(score: Score) -> str:
     """Give a score with its interval and what it rests on."""
-    of = ("agreement with the original model, " if score.reference else "") + ("synthetic, " if score.synthetic else "")
+    of = "agreement with the original model, " if score.reference else ""
     exact = "" if score.emulated is None else f", {number(score.emulated)} with exact integers"
     return f"{with_interval(score.value, score.low, score.high)} ({of}n = {score.n}{exact})"
 
@@ -63,7 +63,8 @@ def _smaller(report: Report, chosen: Trial) -> str:
     if chosen.measurement is None:
         return ""
     before, after = report.model.size_bytes, chosen.measurement.size_bytes
-    return f"{human_bytes(before)} → {human_bytes(after)} ({before / after:.2f} times smaller)"
+    times = f"{before / after:.2f} times smaller" if after <= before else f"{after / before:.2f} times larger"
+    return f"{human_bytes(before)} → {human_bytes(after)} ({times})"
 
 
 def _faster(measurement: Measurement | None) -> str:
@@ -82,18 +83,19 @@ def _scores(baseline: Trial, chosen: Trial, escape: Escape) -> str:
 
 
 def _deciding(report: Report, escape: Escape) -> Iterator[str]:
-    """Say which gate decided: the one that kept out the candidate before the chosen one, or the last of all."""
-    candidates = (report.baseline, *report.trials)
-    names = [trial.rung for trial in candidates]
-    before = candidates[: names.index(report.chosen)] if report.chosen in names else candidates
-    open_gates = [(trial, verdict) for trial in before for verdict in trial.verdicts if verdict.met is not True]
+    """Say which gate decided: the one that kept out the rung before the chosen one, or the last candidate of all."""
+    rungs = [trial.rung for trial in report.trials]
+    before = report.trials[: rungs.index(report.chosen)] if report.chosen in rungs else report.trials
+    candidates = before if report.verdict == "pass" else (report.baseline, *before)
+    open_gates = [(trial, verdict) for trial in candidates for verdict in trial.verdicts if verdict.met is not True]
     if report.verdict == "inconclusive":
         open_gates = [(trial, verdict) for trial, verdict in open_gates if _is_open(trial)] or open_gates
     if open_gates:
         trial = open_gates[-1][0]
         verdict = min((v for t, v in open_gates if t is trial), key=lambda v: v.met is None)
         gate, reason = escape(verdict.gate), escape(verdict.reason).rstrip(".")
-        yield f"Decided at {escape(trial.rung)} by {gate}, {MET[verdict.met]}: {reason}."
+        start = f"{escape(trial.rung)} did not pass" if report.verdict == "pass" else f"Decided at {escape(trial.rung)}"
+        yield f"{start}: {gate} {MET[verdict.met]}, {reason}."
 
 
 def _is_open(trial: Trial) -> bool:

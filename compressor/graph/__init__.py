@@ -18,10 +18,11 @@ from compressor.graph.facts import (
 from compressor.graph.files import load, parts, save, with_metadata
 from compressor.graph.inherit import inherit
 from compressor.graph.normalise import normalise
-from compressor.graph.quantized import quantized_share
+from compressor.graph.quantized import holds_qdq, quantized_share
 
 __all__ = [
     "Summary",
+    "holds_qdq",
     "index_limits",
     "inherit",
     "is_quantized",

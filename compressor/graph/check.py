@@ -101,6 +101,21 @@ def refuse_invalid(path: Path) -> None:
             raise InputError(f"{path}: not a valid ONNX model: {reason}; export it again") from error
 
 
+def refuse_dangling(path: Path, model: ir.Model) -> None:
+    """Return if everything that a node reads is given by something; the checker's words for that also mean disorder.
+
+    Raises:
+        InputError: A node reads a name that nothing gives.
+    """
+    for node in model.graph.all_nodes():
+        for value in node.inputs:
+            if value is not None and not (value.producer() or value.is_graph_input() or value.is_initializer()):
+                raise InputError(
+                    f"{path}: node {node.name or node.op_type!r} reads {value.name!r}, which nothing gives; export it "
+                    "again"
+                )
+
+
 def refuse_non_finite(path: Path, model: ir.Model) -> None:
     """Return if no constant holds NaN and no weight holds an infinity.
 
@@ -121,6 +136,8 @@ def refuse_non_finite(path: Path, model: ir.Model) -> None:
 
 
 def _refuse_other_formats(path: Path) -> None:
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(f"{path}: no regular file; expected an ONNX model")
     try:
         with path.open("rb") as file:
             head = file.read(32)

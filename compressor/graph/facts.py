@@ -53,6 +53,7 @@ def open_model(path: Path, static: records.Shapes | None = None) -> records.Mode
     """
     model = files.load(path)
     check.refuse_invalid(path)
+    check.refuse_dangling(path, model)
     check.refuse_non_finite(path, model)
     parts = files.paths(path, model)
     return records.Model(

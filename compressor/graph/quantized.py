@@ -10,7 +10,13 @@ from pathlib import Path
 from compressor.graph import count, files
 
 _INTEGERS = frozenset({"INT8", "UINT8", "INT4", "UINT4"})
+_QDQ = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _MATRIX = 2  # scales, zero points and biases have fewer axes
+
+
+def holds_qdq(path: Path) -> bool:
+    """Tell whether the file spells its quantization as Q/DQ nodes, which can be emulated exactly in float."""
+    return any(node.op_type in _QDQ for node in count.nodes(files.load(path)))
 
 
 def quantized_share(path: Path) -> float:

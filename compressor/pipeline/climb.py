@@ -5,6 +5,7 @@ A new step of a rung is a method of `_Climb`, in the order in which the steps ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,6 @@ from compressor.pipeline.work import Built, Given, Quality, Scoring
 from compressor.plan import Plan
 from compressor.recipe import BASELINE, Rung
 from compressor.records import (
-    Applied,
     Artifact,
     Candidate,
     Failure,
@@ -89,7 +89,8 @@ class _Climb:
         self.scratch = run / ".work"
         self.step = ""  # where an error happened
         self.scoring = _scoring(plan)
-        self.given = Given(plan.model, plan.shapes, plan.calibration, run)
+        self.given = Given(plan.model, plan.shapes, plan.calibration, run, plan.steady)
+        self.measured: dict[tuple[object, ...], tuple[Quality | None, Measurement]] = {}
         self.made: dict[tuple[Stage, ...], Candidate] = {}  # what a rung's first stages made serves the next rung too
 
     def baseline(self) -> Work[Base]:
@@ -104,9 +105,15 @@ class _Climb:
         """Make, build, score, measure and judge one rung."""
         candidate = yield from self.make(rung)
         built = yield from self.build(rung.name, candidate.model, rung.engine or self.plan.recipe.engine)
-        quality = yield from self.quality(rung.name, built, base.quality)
-        measurement = yield from self.measure(rung.name, (base.built, built), quality)
-        artifact = _noted(built, quality, uncalibrated=self.plan.calibration.source.synthetic)
+        same = self.measured.get(_content(built.artifact))
+        if same is None:
+            quality = yield from self.quality(rung.name, built, base.quality)
+            measurement = yield from self.measure(rung.name, (base.built, built), quality)
+        else:  # measured again, the same bytes would only seem to differ
+            quality, measurement = same
+        self.measured[_content(built.artifact)] = quality, measurement
+        uncalibrated = any(stage.uncalibrated for stage in candidate.stages)
+        artifact = _noted(built, quality, uncalibrated=uncalibrated)
         trial = self.trial(rung.name, candidate, artifact, measurement)
         return self.judged(trial, base.trial, previous)
 
@@ -126,7 +133,7 @@ class _Climb:
             out = self._out("normalised")
             step = yield from self.call("normalise", work.normalise, self.given, out)
             made = step.value
-            did = Applied("normalise", {}, made.did.what, step.seconds, step.peak_memory_bytes, made.sqnr_db)
+            did = work.applied(gates.NORMALISE, {}, step)
             self.made[()] = Candidate(made.model, (did,))
         return self.made[()]
 
@@ -135,7 +142,7 @@ class _Climb:
         name = type(stage).__name__.lower()
         out = self._out(f"{rung}-{len(before.stages)}-{name}")
         step = yield from self.call(f"{rung}: {name}", work.apply, stage, before.model, self.given, out)
-        did = work.applied(stage, step.value, step.seconds, step.peak_memory_bytes)
+        did = work.applied(name, stage.model_dump(mode="json", exclude_none=True), step)
         model = step.value.model
         if model.macs is None:  # shapes cannot be inferred past some integer operators; they change no MACs
             model = replace(model, macs=before.model.macs)
@@ -182,14 +189,13 @@ class _Climb:
         return Trial(rung, candidate.stages, (artifact,), measurement, model=size)
 
     def judged(self, trial: Trial, baseline: Trial | None, previous: Trial | None) -> Trial:
-        """Ask every gate, and whether the rung is slower than the one before it."""
+        """Ask every gate of the recipe, then those that no recipe asks for."""
         before, now = (baseline.measurement if baseline else None), trial.measurement
         if now is None:
             return trial
         verdicts = [gate.judge(before, now) for gate in self.plan.recipe.gates]
-        rivals = [rival.measurement for rival in (previous, baseline) if rival]
-        slower = next(filter(None, (gates.regression(rival, now) for rival in rivals)), None)
-        return replace(trial, verdicts=(*verdicts, *([slower] if slower else [])))
+        rivals = [rival for rival in (previous, baseline) if rival]
+        return replace(trial, verdicts=(*verdicts, *gates.implicit(trial, rivals)))
 
     @overload
     def call(self, step: str, piece: Callable[..., Work[T]], *arguments: object) -> Work[Returned[T]]: ...
@@ -198,13 +204,15 @@ class _Climb:
     def call(self, step: str, piece: Callable[..., Any], *arguments: object) -> Work[Returned[Any]]:
         """Run a piece of work in a child, its progress under the name of the step."""
         limits = self.plan.recipe.limits
+        if piece is work.measure:
+            limits = limits.model_copy(update={"seconds": limits.seconds + math.ceil(limits.measure)})
         called = isolation.call(piece, *arguments, limits=limits, verbose=self.verbose)
         self.step = step
         yield Progress(step)
         try:
             while True:
                 progress = next(called)
-                yield replace(progress, step=f"{step}, {progress.step}")
+                yield replace(progress, step=step if progress.step in step else f"{step}, {progress.step}")
         except StopIteration as stop:
             returned: Returned[Any] = stop.value
             return returned
@@ -238,6 +246,11 @@ def _previous(baseline: Trial, trials: list[Trial]) -> Trial:
 
 def _is_slower(trial: Trial) -> bool:
     return any(verdict.gate == gates.REGRESSION for verdict in trial.verdicts)
+
+
+def _content(artifact: Artifact) -> tuple[object, ...]:
+    """Give what tells one artifact from another: its bytes and how they are run."""
+    return tuple(file.sha256 for file in artifact.files), tuple(sorted(artifact.options.items()))
 
 
 def _noted(built: Built, quality: Quality | None, *, uncalibrated: bool = False) -> Artifact:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from compressor import formats, isolation, plan, recipe, registry, workspace
+from compressor.errors import InputError, MachineError, PublishError, RungError
 from compressor.pipeline import choose
 from compressor.pipeline.climb import climb
 from compressor.plan import Job, Plan
@@ -33,10 +34,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Result:
-    """A report and the folder that it and everything it names lie in."""
+    """A report, the folder that it and everything it names lie in, and the registry to record it in, if any."""
 
     report: Report
     folder: Path
+    registry: str | None = None
 
 
 def prepare(request: Request) -> Work[Plan]:
@@ -47,9 +49,11 @@ def prepare(request: Request) -> Work[Plan]:
         MachineError: This machine lacks what is asked for.
     """
     yield Progress("plan")
-    step = yield from isolation.call(plan.make, request.job, limits=request.job.recipe.limits, verbose=request.verbose)
-    made: Plan = step.value
-    return made
+    limits = request.job.recipe.limits
+    try:
+        return (yield from isolation.call(plan.make, request.job, limits=limits, verbose=request.verbose)).value
+    except RungError as error:  # there is no rung yet
+        raise InputError(f"{request.job.model}: planning failed: {error}") from error
 
 
 def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Result]:
@@ -59,25 +63,32 @@ def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Re
     workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
     try:
         baseline, trials = yield from climb(settled, folder, every=request.every, verbose=request.verbose)
+    except InputError:
+        shutil.rmtree(folder)  # it holds nothing that anybody asked for
+        raise
     finally:
         shutil.rmtree(folder / ".work", ignore_errors=True)
     report = _report(settled, baseline, trials, folder)
-    result = Result(replace(report, started=started, duration_s=time.monotonic() - begin), folder)
+    result = Result(replace(report, started=started, duration_s=time.monotonic() - begin), folder, settled.registry)
     write(result)
     return result
 
 
-def publish(result: Result, uri: str, *, verbose: bool = False) -> Work[Result]:
-    """Record a report in a registry, unless that is `none`, and write the report again with where it stands.
+def publish(result: Result, *, verbose: bool = False) -> Work[Result]:
+    """Record a report in its registry, if it has one, and write the report again with where it stands there.
 
     Raises:
         PublishError: The registry refused; everything stays on disk.
     """
-    if uri == "none":
+    if result.registry is None:
         return result
     yield Progress("publish")
     limits = isolation.Limits.model_validate(result.report.recipe["limits"])
-    step = yield from isolation.call(registry.record, uri, result.report, result.folder, limits=limits, verbose=verbose)
+    arguments = (result.registry, result.report, result.folder)
+    try:
+        step = yield from isolation.call(registry.record, *arguments, limits=limits, verbose=verbose)
+    except (RungError, MachineError) as error:
+        raise PublishError(f"the run was not recorded: {error}; everything is kept in {result.folder}") from error
     published = replace(result, report=replace(result.report, registry=step.value))
     write(published)
     return published

@@ -10,17 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from compressor import graph, runtime, score
 from compressor.bench import measure as bench
 from compressor.engines import Onnxruntime
-from compressor.errors import InputError
+from compressor.errors import InputError, RungError
+from compressor.isolation import Returned
 from compressor.records import Applied, Artifact, Audit, Did, Model, Score, Session, Shapes, Work
 from compressor.samples import Samples
 from compressor.stages import Stage
 
+_SAME_DB = 40.0
+"""Rounding leaves over 100 dB in float32 and about 55 in float16; a wrong graph is below 20."""
 _COMPARED = 16
 """Samples over which SQNR is taken after each stage."""
 _FEEDS = 16
@@ -33,7 +37,7 @@ class Made:
 
     model: Model
     did: Did
-    sqnr_db: Mapping[str, float | None]
+    sqnr_db: Mapping[str, float]
     audit: Audit | None = None
 
 
@@ -45,6 +49,7 @@ class Given:
     shapes: Shapes
     samples: Samples
     run: Path
+    steady: bool  # the original agrees with itself when it is run twice
 
 
 @dataclass(frozen=True)
@@ -90,9 +95,17 @@ class Start:
 
 
 def normalise(given: Given, out: Path) -> Work[Made]:
-    """Make the float model that all stages start from, and hold it against the original by running both."""
+    """Make the float model that all stages start from, and hold it against the original by running both.
+
+    Raises:
+        RungError: Its outputs are not those of the original: nothing may be built on it.
+    """
     did = graph.normalise(given.original.path, out)
-    return (yield from _checked(given, did, out))
+    made = yield from _checked(given, did, out)
+    for name, db in made.sqnr_db.items():
+        if db < _SAME_DB and given.steady:
+            raise RungError(f"the normalised model's output {name!r} differs from the original's ({db:.0f} dB)")
+    return made
 
 
 def apply(stage: Stage, model: Model, given: Given, out: Path) -> Work[Made]:
@@ -110,6 +123,7 @@ def build(engine: Onnxruntime, model: Model, folder: Path, run: Path) -> Built:
 def start(built: Built, given: Given) -> Start:
     """Load an artifact and answer once; this process does nothing else, so its peak memory is the artifact's."""
     feeds = next(iter(given.samples))
+    runtime.providers()  # importing ONNX Runtime is no part of loading a model
     begin = time.perf_counter()
     session = built.open(given.run)
     loaded = time.perf_counter()
@@ -137,19 +151,29 @@ def quality(built: Built, scoring: Scoring, before: score.Recorded | None, given
     recorded = yield from _recorded(built, scoring.samples, given.run, folder / "real")
     if before is None:
         return Quality(recorded, _baseline_score(scoring, recorded))
-    found = scoring.score(before, recorded)
-    if scoring.saturates:
+    found = _candidate_score(scoring, before, recorded)
+    if scoring.saturates and graph.holds_qdq(given.run / built.artifact.files[0].path):
         exact = replace(built.artifact, options=runtime.emulated(built.artifact.options))
         ideal = yield from _recorded(replace(built, artifact=exact), scoring.samples, given.run, folder / "exact")
         found = replace(found, emulated=scoring.score(before, ideal).value)
     return Quality(recorded, found)
 
 
-def applied(stage: Stage, made: Made, seconds: float, peak_memory_bytes: int) -> Applied:
+def applied(name: str, settings: Mapping[str, Any], step: Returned[Made]) -> Applied:
     """Say in the report's words what a stage did."""
-    settings = stage.model_dump(mode="json", exclude_none=True)
-    name = type(stage).__name__.lower()
-    return Applied(name, settings, made.did.what, seconds, peak_memory_bytes, made.sqnr_db, made.audit)
+    made, did = step.value, step.value.did
+    audit = made.audit or (Audit(excluded=did.excluded) if did.excluded else None)
+    return Applied(
+        stage=name,
+        settings=settings,
+        did=did.what,
+        seconds=step.seconds,
+        peak_memory_bytes=step.peak_memory_bytes,
+        sqnr_db=made.sqnr_db,
+        audit=audit,
+        changed=did.changed,
+        uncalibrated=did.uncalibrated,
+    )
 
 
 def _recorded(built: Built, samples: Samples, run: Path, folder: Path) -> Work[score.Recorded]:
@@ -157,7 +181,16 @@ def _recorded(built: Built, samples: Samples, run: Path, folder: Path) -> Work[s
     return (yield from score.outputs(built.open(run), samples, folder))
 
 
+def _candidate_score(scoring: Scoring, before: score.Recorded, recorded: score.Recorded) -> Score:
+    try:
+        return scoring.score(before, recorded)
+    except InputError as error:  # the metric took the baseline's outputs, so it is the candidate's that are wrong
+        raise RungError(str(error)) from error
+
+
 def _baseline_score(scoring: Scoring, recorded: score.Recorded) -> Score:
+    if broken := score.broken(recorded.open()):
+        raise InputError(f"the original model: {broken}; nothing can be compared with that: repair model or data")
     found, labels = scoring.score(recorded, recorded), scoring.samples.labels()
     if labels is not None and (doubt := score.near_chance(found, labels)):
         raise InputError(doubt)
@@ -165,5 +198,15 @@ def _baseline_score(scoring: Scoring, recorded: score.Recorded) -> Score:
 
 
 def _checked(given: Given, did: Did, out: Path) -> Work[Made]:
-    sqnr_db = yield from runtime.compare(given.original.path, out, islice(given.samples, _COMPARED))
-    return Made(graph.open_model(out, given.shapes), did, sqnr_db)
+    try:
+        model = graph.open_model(out, given.shapes)
+    except InputError as error:  # of our own making, not the caller's
+        raise RungError(f"the stage left no usable model: {error}") from error
+    for side in ("inputs", "outputs"):
+        if (now := _signature(model, side)) != (before := _signature(given.original, side)):
+            raise RungError(f"the {side} would change from {before} to {now}")
+    return Made(model, did, (yield from runtime.compare(given.original.path, out, islice(given.samples, _COMPARED))))
+
+
+def _signature(model: Model, side: str) -> list[tuple[str, str]]:
+    return [(tensor.name, tensor.dtype) for tensor in getattr(model, side)]

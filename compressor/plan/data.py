@@ -48,10 +48,12 @@ def files(recipe: Recipe, model: Model, folder: Path) -> Files:
     Raises:
         InputError: A named file is not there.
     """
-    found = samples.roles(samples.find(model.path, Path.cwd()), model.path)
     asked = recipe.data
-    calibration = _located(asked.calibration.path, folder) if asked.calibration else found.calibration
-    evaluation = _located(asked.evaluation.path, folder) if asked.evaluation else found.evaluation
+    calibration = _located(asked.calibration.path, folder) if asked.calibration else None
+    evaluation = _located(asked.evaluation.path, folder) if asked.evaluation else None
+    if calibration is None or evaluation is None:
+        found = samples.roles(samples.find(model.path, Path.cwd()), model.path)
+        calibration, evaluation = calibration or found.calibration, evaluation or found.evaluation
     first = calibration or evaluation
     observed = samples.observed_shapes(first, model.inputs, asked.preprocess) if first else {}
     return Files(calibration or evaluation, evaluation or calibration, observed)
@@ -67,7 +69,10 @@ def sets(found: Files, recipe: Recipe, model: Model, shapes: Shapes) -> Sets:
         made_up = samples.synthetic(model.inputs, shapes, _SYNTHETIC, recipe.seed, graph.index_limits(model.path))
         return Sets(made_up, None, (_NO_DATA.format(name=model.path.stem),))
     calibration, evaluation, shared = _apart(found, recipe, model, shapes)
-    notes = [*shared, *(note for one in (calibration, evaluation) if one for note in (*one.notes, *one.check()))]
+    notes = list(shared)
+    for one in filter(None, (calibration, evaluation)):
+        one.check()
+        notes += one.notes
     if evaluation is None:
         notes.append(f"{found.calibration}: a single sample cannot both calibrate and score; accuracy is unknown")
     return Sets(calibration, evaluation, tuple(dict.fromkeys(notes)))
@@ -85,9 +90,12 @@ def resolved(sets: Sets, recipe: Recipe) -> Mapping[str, object]:
 
 def _located(path: Path, folder: Path) -> Path:
     """Find a path of the recipe: from the recipe's folder, else from the working folder."""
-    places = [place / path.expanduser() for place in (folder, Path.cwd())]
-    if found := next((place for place in places if place.exists()), None):
-        return found.resolve()
+    places = [place / path for place in (folder, Path.cwd())]
+    try:
+        if found := next((place for place in places if place.exists()), None):
+            return found.resolve()
+    except OSError as error:
+        raise InputError(f"{str(path)[:200]}: no path ({error.strerror})") from error
     raise InputError(f"{path}: no such file or folder; looked for {' and '.join(map(str, dict.fromkeys(places)))}")
 
 
@@ -100,17 +108,23 @@ def _apart(
     wanted = (recipe.data.calibration or Calibration(path=Path())).samples
     scored = recipe.data.evaluation.samples if recipe.data.evaluation else None
     if found.calibration is None or found.evaluation is None or found.calibration == found.evaluation:
-        calibration, rest = _divided(read(found.calibration or Path()), wanted, recipe.seed)
-        return calibration, rest and rest.take(scored or len(rest), recipe.seed), ()
+        calibration, rest, notes = _divided(read(found.calibration or Path()), wanted, recipe.seed)
+        return calibration, rest and rest.take(scored or len(rest), recipe.seed), notes
     calibration = read(found.calibration).take(wanted, recipe.seed)
     evaluation, notes = _kept_apart(read(found.evaluation), calibration)
     return calibration, evaluation.take(scored or len(evaluation), recipe.seed), notes
 
 
-def _divided(both: Samples, wanted: int, seed: int) -> tuple[Samples, Samples | None]:
-    """Divide one set: at most half of it calibrates."""
+def _divided(both: Samples, wanted: int, seed: int) -> tuple[Samples, Samples | None, tuple[str, ...]]:
+    """Divide one set: at most half of it calibrates, and what equals a sample of that half is not scored."""
     half = len(both) // 2
-    return both.split(min(wanted, half), seed) if half else (both, None)
+    if not half:
+        return both, None, ()
+    calibration, rest = both.split(min(wanted, half), seed)
+    kept = rest.without(calibration)
+    twice = len(rest) - len(kept)
+    notes = (f"{both.source.source}: {twice} samples that stand twice are not scored",) if twice else ()
+    return calibration, kept if len(kept) else None, notes
 
 
 def _kept_apart(evaluation: Samples, calibration: Samples) -> tuple[Samples, tuple[str, ...]]:

@@ -29,6 +29,7 @@ def settle(inputs: Sequence[Tensor], given: Shapes, observed: Shapes) -> Shapes:
         InputError: A given shape does not fit, or a dimension stays unknown.
     """
     _check_names(inputs, given)
+    _check_positive(given)
     symbols = _symbols(inputs, given, observed)
     shapes = {t.name: _dimensions(t, _known(t, given, observed), symbols) for t in inputs}
     _check_settled(inputs, shapes)
@@ -83,6 +84,12 @@ def _check_names(inputs: Sequence[Tensor], given: Shapes) -> None:
             close = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"its inputs are {', '.join(map(repr, names))}"
             raise InputError(f"shapes: the model has no input {name!r}; {hint}")
+
+
+def _check_positive(given: Shapes) -> None:
+    for name, dims in given.items():
+        if 0 in dims:
+            raise InputError(f"shapes.{name}: expected dimensions of at least 1, found {write_shape(dims)}")
 
 
 def _check_given(tensor: Tensor, given: tuple[int, ...]) -> None:

@@ -5,10 +5,11 @@ What must hold before the first minute of work is a step of `make`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from compressor import graph, machine, registry, runtime, score
+from compressor import graph, machine, registry, runtime, score, workspace
 from compressor.engines import Engine, Onnxruntime
 from compressor.plan import data
 from compressor.plan.dims import settle
@@ -37,7 +38,9 @@ class Plan:
     calibration: Samples
     evaluation: Samples | None
     metric: str | None
+    steady: bool
     environment: Environment
+    registry: str | None  # with its password, if it has one; the recipe has none
     warnings: tuple[str, ...]
 
 
@@ -48,13 +51,14 @@ def make(job: Job) -> Plan:
         InputError: The recipe, the model or the data are wrong, or leave a dimension open.
         MachineError: The registry cannot be reached.
     """
-    recipe = _registered(job)
-    unshaped = graph.open_model(job.model.resolve())
+    recipe, uri = _registered(job)
+    workspace.check_writable(job.reports)
+    unshaped = graph.open_model(job.model.absolute())
     files = data.files(recipe, unshaped, job.folder)
     shapes = settle(unshaped.inputs, recipe.shapes, files.observed)
     model = graph.open_model(unshaped.path, shapes)
     sets = data.sets(files, recipe, model, shapes)
-    metric, doubts = _metric(recipe, model, sets)
+    metric, steady = _metric(recipe, model, sets)
     engine = _engine(recipe.engine)
     environment = machine.environment(engine.threads or 1, spinning=engine.spinning, saturates=runtime.saturates())
     settled = {
@@ -70,41 +74,61 @@ def make(job: Job) -> Plan:
         calibration=sets.calibration,
         evaluation=sets.evaluation if metric else None,
         metric=metric,
+        steady=steady,
         environment=environment,
-        warnings=(*sets.warnings, *doubts, *_oversubscribed(environment)),
+        registry=uri,
+        warnings=(
+            *sets.warnings,
+            *_doubts(recipe.data.metric, model, sets, metric, steady=steady),
+            *_oversubscribed(environment),
+        ),
     )
 
 
-def _registered(job: Job) -> Recipe:
-    """Settle where the run is recorded, and make sure that it can be."""
+def _registered(job: Job) -> tuple[Recipe, str | None]:
+    """Settle where the run is recorded, and make sure that it can be; the recipe holds no password."""
     asked = job.recipe.registry
     uri = registry.locate(asked.uri, job.reports)
     if uri:
         registry.check(uri)
-    settled = asked.model_copy(update={"uri": uri or "none", "name": asked.name or job.model.stem})
-    return job.recipe.model_copy(update={"registry": settled})
+    shown = registry.public(uri) if uri else "none"
+    settled = asked.model_copy(update={"uri": shown, "name": asked.name or registry.model_name(job.model.stem)})
+    return job.recipe.model_copy(update={"registry": settled}), uri
 
 
-def _metric(recipe: Recipe, model: Model, sets: data.Sets) -> tuple[str | None, tuple[str, ...]]:
-    """Choose the metric by running the original once, and find out whether it agrees with itself."""
+def _metric(recipe: Recipe, model: Model, sets: data.Sets) -> tuple[str | None, bool]:
+    """Choose the metric by running the original, and find out whether that agrees with itself."""
     feeds = next(iter(sets.calibration))
     outputs = runtime.check_runs(model.path, feeds)
     if recipe.data.metric is not None:
         score.metric(recipe.data.metric)
     steady = _agrees_with_itself(model.path, feeds)
-    if sets.evaluation is None:
-        return None, () if steady else (_UNSTEADY,)
-    labels = sets.evaluation.labels()
-    metric = score.choose(outputs, labels, recipe.data.metric)
-    if steady:
-        return metric, ()
-    return None if score.metric(metric).reference else metric, (_UNSTEADY,)
+    rows = score.rows(outputs, sets.calibration.per_feed)
+    if sets.evaluation is None or not rows:
+        return None, steady
+    metric = score.choose(rows, sets.evaluation.labels(), recipe.data.metric)
+    return (metric if steady or not score.metric(metric).reference else None), steady
 
 
-_UNSTEADY = (
-    "the original model gives other outputs when it is run again on the same input: it holds random operators, so "
-    "outputs cannot be compared one by one; only a metric on labels can judge it"
-)
+def _doubts(asked: str | None, model: Model, sets: data.Sets, metric: str | None, *, steady: bool) -> Iterator[str]:
+    """Say what is odd about the original itself, and what its score does not use."""
+    labels = sets.evaluation.labels() if sets.evaluation else None
+    if labels is not None and asked is None and (metric is None or score.metric(metric).reference):
+        yield (
+            f"the labels ({labels.dtype}, {labels.shape}, for instance {labels.flat[0]}) are no indices of classes "
+            f"that an output scores, and are not used; the score is {metric or 'none'}"
+        )
+    if sets.evaluation and metric is None and steady:
+        yield "no output of the model holds numbers that can be scored; accuracy is unknown"
+    summary = graph.summary(model.path)
+    for name in summary.training:
+        yield f"{name} was exported in training mode and uses the statistics of each batch: export it for inference"
+    if not steady:
+        operators = ", ".join(summary.random) or "some operator"
+        yield (
+            f"the original model gives other outputs when it is run again on the same input ({operators}): outputs "
+            "cannot be compared one by one, only a metric on labels can judge it"
+        )
 
 
 def _agrees_with_itself(path: Path, feeds: Feeds) -> bool:

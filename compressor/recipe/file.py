@@ -15,9 +15,11 @@ from pydantic import ValidationError
 
 from compressor.errors import InputError
 from compressor.recipe.tree import Recipe
+from compressor.recipe.words import said
 
-SCHEMA_ID = "schemas/recipe.v1.json"
+SCHEMA_ID = "urn:compressor:recipe:v1"
 _SHOWN = 5
+_TEXT = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"})
 Location = Sequence[int | str]
 
 
@@ -41,10 +43,14 @@ def parse(text: str, name: str) -> Recipe:
         content = yaml.load(text, _Strict)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         raise InputError(f"{name}: {_yaml_problem(error)}") from error
+    except (ValueError, KeyError, AttributeError, RecursionError) as error:
+        # a date that is none, a tag that does not fit, a number of thousands of digits, a loop
+        raise InputError(f"{name}: not readable as YAML: {error!r}") from error
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
         problems = _innermost(error.errors(include_url=False))
+        problems.sort(key=lambda problem: _line(root, problem["loc"]))
         lines = [f"{name}:{_line(root, p['loc'])}: recipe{_dotted(p['loc'])}: {_said(p)}" for p in problems]
         more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
         raise InputError("\n".join([*lines[:_SHOWN], *more])) from error
@@ -59,8 +65,9 @@ def write(recipe: Recipe, *, everything: bool = True) -> str:
 def starter(recipe: Recipe) -> str:
     """Give the text of a new recipe file, with the line by which editors find the schema."""
     return (
-        f"# yaml-language-server: $schema=../{SCHEMA_ID}\n"
         "# What `compress run MODEL --recipe THIS` is asked to do. `compress recipe check THIS` checks it.\n"
+        "# For an editor that completes it: `compress recipe schema > recipe.v1.json`.\n"
+        "# yaml-language-server: $schema=recipe.v1.json\n"
         f"{write(recipe)}"
     )
 
@@ -80,6 +87,8 @@ class _Strict(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag not in _TEXT:
+                raise yaml.constructor.ConstructorError(None, None, "a key is no plain text", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key.value!r} stands twice", key.start_mark
@@ -99,7 +108,8 @@ def _innermost(problems: Sequence[Any]) -> list[Any]:
 def _yaml_problem(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"{where}not readable as YAML: {getattr(error, 'problem', None) or error}"
+    said = getattr(error, "problem", None) or " ".join(str(error).split())
+    return f"{where}not readable as YAML: {said}"
 
 
 def _line(node: Any, location: Location) -> int:
@@ -122,15 +132,7 @@ def _dotted(location: Location) -> str:
 
 
 def _said(problem: Mapping[str, Any]) -> str:
-    kind, found = problem["type"], problem["input"]
-    if kind == "missing":
-        return "required, but missing"
-    if kind == "extra_forbidden":
-        return _unknown_key(problem["loc"])
-    if kind in {"model_type", "dict_type"}:
-        return f"expected a mapping of keys to values, found {found!r}"
-    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    return message if "found" in message else f"{message}, found {found!r}"
+    return _unknown_key(problem["loc"]) if problem["type"] == "extra_forbidden" else said(problem)
 
 
 def _unknown_key(location: Location) -> str:

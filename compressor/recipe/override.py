@@ -14,8 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from compressor.engines import Auto, Onnxruntime
 from compressor.errors import InputError
-from compressor.gates import Accuracy, Gate, Latency
+from compressor.gates import PERCENTILES, Accuracy, Gate, Latency
 from compressor.recipe.tree import Calibration, Data, Evaluation, Recipe
+from compressor.recipe.words import said
 from compressor.units import shape
 
 T = TypeVar("T")
@@ -83,6 +84,8 @@ def _gate(gate: Gate, given: Overrides) -> Gate:
 
 def _sla(text: str) -> Latency:
     percentile, _, limit = text.rpartition("=")
+    if "=" in text and percentile not in PERCENTILES:
+        raise InputError(f"--sla: expected one of {', '.join(PERCENTILES)} before the =, found {percentile!r}")
     return _read("--sla", lambda: Latency.model_validate({percentile or "p99": limit}))
 
 
@@ -123,9 +126,7 @@ def _read(flag: str, build: Callable[[], T]) -> T:
         return build()
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        message = problem["msg"].removeprefix("Value error, ")
-        said = message if "found" in message else f"{message}, found {problem['input']!r}"
-        raise InputError(f"{flag}: {where + ': ' if where else ''}{said}") from error
+        where = "".join(f"{part}: " for part in problem["loc"] if f"--{part}".replace("_", "-") != flag)
+        raise InputError(f"{flag}: {where}{said(problem)}") from error
     except ValueError as error:
         raise InputError(f"{flag}: {error}") from error

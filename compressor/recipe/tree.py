@@ -52,7 +52,7 @@ class Data(BaseModel, frozen=True, extra="forbid"):
 class Rung(BaseModel, frozen=True, extra="forbid"):
     """A complete list of stages from the original model, under a name that stands in the report."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)
     stages: tuple[Stage, ...] = Field(min_length=1)
     engine: Engine | None = None
 
@@ -76,7 +76,7 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
     engine: Engine = Auto()
     load: Load = Closed()
     rungs: tuple[Rung, ...] = Field(default=LADDER, min_length=1)
-    gates: tuple[Gate, ...] = (Accuracy(max_drop="1%"),)
+    gates: tuple[Gate, ...] = Field(default=(Accuracy(max_drop="1%"),), min_length=1)
     limits: Limits = Limits()
     registry: Registry = Registry()
 

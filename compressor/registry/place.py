@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import tempfile
+from http.client import HTTPException
 from pathlib import Path
-from typing import Annotated
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import urlopen
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, field_validator
 
 from compressor.errors import InputError, MachineError
 
 _NONE = "none"
 _SQLITE = "sqlite:///"
 _SQLITE_MAGIC = b"SQLite format 3\0"
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+_MANAGED = ("databricks",)
 _SERVER_ERROR = 500
 
 
@@ -27,7 +31,19 @@ class Registry(BaseModel, frozen=True, extra="forbid"):
     """Where the run is recorded and under which name. `uri: none` records nothing."""
 
     uri: str | None = None
-    name: Annotated[str, Field(pattern=r"^[^/:]*[^/:.\s][^/:]*$")] | None = None
+    name: str | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[^/:]*[^/:.\s][^/:]*", name):
+            raise ValueError(f"expected a name without / and :, found {name!r}")
+        return name
+
+
+def model_name(text: str) -> str:
+    """Turn any text into a name that a registered model may have."""
+    return re.sub(r"^[.\s]+|[.\s]+$", "", re.sub(r"[/:]", "_", text)) or "model"
 
 
 def locate(uri: str | None, reports: Path) -> str | None:
@@ -46,16 +62,22 @@ def check(uri: str) -> None:
         InputError: It is a folder of files, which MLflow no longer supports.
         MachineError: The server does not answer, or the database cannot be written here.
     """
-    scheme = urlsplit(uri).scheme
-    if scheme == "file" or (not scheme and uri != "databricks"):
+    place = _parts(uri)
+    scheme = place.scheme.partition("+")[0]
+    if scheme == "file" or (not scheme and uri not in _MANAGED):
         raise InputError(
             f"registry.uri: expected a server or a database, found the folder {uri!r}, where MLflow no longer "
             "keeps runs: use sqlite:///mlflow.db"
         )
     if scheme in ("http", "https"):
         _check_server(uri)
-    if (path := database(uri)) is not None:
+    elif (path := database(uri)) is not None:
         _check_database(path)
+    elif scheme in _PORTS:
+        _check_port(place, _PORTS[scheme])
+    elif not {scheme, uri} & set(_MANAGED):
+        known = ", ".join((_SQLITE, "http://", "https://", *(f"{kind}://" for kind in _PORTS), *_MANAGED))
+        raise InputError(f"registry.uri: expected one that starts with {known}, found {public(uri)!r}")
 
 
 def database(uri: str) -> Path | None:
@@ -77,11 +99,32 @@ def _check_server(uri: str) -> None:
         if error.code < _SERVER_ERROR:  # it answers; a managed server may keep /health to itself
             return
         found = f"it answers {error.code}"
-    except (OSError, ValueError) as error:
+    except (OSError, HTTPException) as error:
         found = str(error)
     raise MachineError(
         f"registry {public(uri)}: expected an MLflow server, but {found}: start the server, or use --registry none"
     )
+
+
+def _parts(uri: str) -> SplitResult:
+    try:
+        place = urlsplit(uri)
+        _ = place.port  # it is read only when it is asked for
+    except ValueError as error:
+        raise InputError(f"registry.uri: expected a URI, found {public(uri)!r} ({error})") from error
+    return place
+
+
+def _check_port(place: SplitResult, port: int) -> None:
+    if place.hostname is None:  # a socket of its own, which the driver knows
+        return
+    try:
+        socket.create_connection((place.hostname, place.port or port), timeout=5).close()
+    except OSError as error:
+        raise MachineError(
+            f"registry {place.scheme}://{place.hostname}: expected a database server, but {error}: start it, or use "
+            "--registry none"
+        ) from error
 
 
 def _check_database(file: Path) -> None:
@@ -89,10 +132,15 @@ def _check_database(file: Path) -> None:
     if nearest == file:
         if not file.is_file() or _head(file) not in (b"", _SQLITE_MAGIC):
             raise MachineError(f"registry {file}: expected an SQLite database, found something else: move it away")
-    elif not nearest.is_dir():
-        raise MachineError(f"registry {file}: {nearest} is no folder: name another database, or --registry none")
-    if not os.access(nearest, os.W_OK):
-        raise MachineError(f"registry {file}: {nearest} is not writable: name another one, or --registry none")
+        if not os.access(file, os.W_OK):
+            raise MachineError(f"registry {file}: cannot be written: name another one, or --registry none")
+        nearest = file.parent
+    try:
+        tempfile.TemporaryFile(dir=nearest).close()
+    except OSError as error:
+        raise MachineError(
+            f"registry {file}: {nearest} cannot be written ({error.strerror}): name another one, or --registry none"
+        ) from error
 
 
 def _head(path: Path) -> bytes:

@@ -97,18 +97,20 @@ class Samples:
         """Give a hash of the raw bytes of each sample, labels left out."""
         return frozenset(map(_digest, self.reader.blobs(self.indices)))
 
-    def check(self) -> tuple[str, ...]:
-        """Read the samples once and give what is odd about them.
+    def check(self) -> None:
+        """Read the samples once.
 
         Raises:
-            InputError: A value is NaN or infinite, or a sample cannot be read.
+            InputError: A value is NaN or infinite, all samples are identical, or one cannot be read.
         """
         self._check_finite()
         blobs = self.reader.blobs(self.indices)
         first = next(blobs)
-        if len(self) == 1 or any(blob != first for blob in blobs):
-            return ()
-        return (f"no variation: all {len(self)} samples of {self.origin.source} are identical",)
+        if len(self) > 1 and all(blob == first for blob in blobs):
+            raise InputError(
+                f"{self.origin.source}: no variation, all {len(self)} samples are identical, so they say nothing about "
+                "the model; give real samples"
+            )
 
     def _only(self, indices: Array) -> Samples:
         return replace(self, indices=tuple(sorted(indices.tolist())))

@@ -105,8 +105,10 @@ def _decoded(blob: bytes, mode: str, where: str) -> Array:
 
     try:
         with Image.open(BytesIO(blob)) as picture:
+            if picture.mode.startswith(("I", "F")):
+                raise InputError(f"{where}: expected 8 bits a channel, found mode {picture.mode}; convert it")
             pixels = np.asarray(picture.convert(mode))
-    # Pillow reports damage as OSError or, in a PNG chunk, as SyntaxError
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    # Pillow reports damage as OSError or, in a PNG chunk, as SyntaxError or ValueError
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{where}: expected an image, found a damaged or unknown file ({error})") from error
     return pixels.reshape(*pixels.shape[:2], -1)

@@ -104,7 +104,10 @@ def _stream(path: Path, wanted: Sequence[Column], indices: Sequence[int]) -> Ite
         for before, index in pairwise(chain((-1,), indices)):
             for each, stream in streams.items():
                 _skip(stream, each.row_bytes, index - before - 1)
-            yield {each.name: each.row(stream.read(each.row_bytes)) for each, stream in streams.items()}
+            blobs = {each: stream.read(each.row_bytes) for each, stream in streams.items()}
+            if short := next((each.name for each, blob in blobs.items() if len(blob) < each.row_bytes), None):
+                raise InputError(f"{path}: array {short!r} ends before its sample {index}; write it again")
+            yield {each.name: each.row(blob) for each, blob in blobs.items()}
 
 
 def _skip(stream: IO[bytes], row_bytes: int, rows: int) -> None:

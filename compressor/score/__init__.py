@@ -5,8 +5,20 @@ A new metric goes into `metrics`.
 
 from __future__ import annotations
 
-from compressor.score.capture import Recorded, deterministic, outputs
-from compressor.score.comparison import choose, near_chance, score
+from compressor.score.capture import Recorded, deterministic, outputs, rows
+from compressor.score.comparison import broken, choose, near_chance, score
 from compressor.score.metrics import METRICS, Metric, metric
 
-__all__ = ["METRICS", "Metric", "Recorded", "choose", "deterministic", "metric", "near_chance", "outputs", "score"]
+__all__ = [
+    "METRICS",
+    "Metric",
+    "Recorded",
+    "broken",
+    "choose",
+    "deterministic",
+    "metric",
+    "near_chance",
+    "outputs",
+    "rows",
+    "score",
+]

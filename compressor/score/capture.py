@@ -57,6 +57,12 @@ def outputs(session: Session, samples: Samples, folder: Path) -> Work[Recorded]:
     return _recorded(files, n, left_out)
 
 
+def rows(outputs: Outputs, per_feed: int) -> Outputs:
+    """Give the outputs of one feed as `outputs` would record them: a row a sample, without what it leaves out."""
+    found = {name: _rows(value, per_feed) for name, value in outputs.items()}
+    return {name: value for name, value in found.items() if _unfit(value, per_feed) is None}
+
+
 def deterministic(session: Session, feeds: Feeds) -> bool:
     """Tell whether the same feeds give the same outputs twice."""
     first = {name: np.array(value) for name, value in session(feeds).items()}

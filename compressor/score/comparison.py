@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from compressor.errors import RungError
 from compressor.records import Array, Outputs, Score
-from compressor.score.metrics import Metric, Values, are_classes, classifier, metric
+from compressor.score.metrics import Metric, Values, are_classes, classifier, index_of_class, metric
 
 _RESAMPLES = 1000
 _RESAMPLES_OF_FUNCTION = 200  # it runs anew on each resample
@@ -44,8 +44,8 @@ _Statistic = Callable[[npt.NDArray[np.intp]], Array]
 def score(metric_name: str, before: Outputs, now: Outputs, labels: Array | None, seed: int) -> Score:
     """Give the quality now and how far it dropped, each with a 95 % interval from one paired bootstrap.
 
-    A drop is positive where quality got worse, also where a lower value is better; infinite where the metric is NaN
-    before or now.
+    A drop is positive where quality got worse, and infinite where the metric is NaN before or now. Where a lower value
+    is better, it is the growth as a share of the value before.
 
     Raises:
         InputError: The metric needs labels or outputs that are not there, or a function failed.
@@ -69,19 +69,32 @@ def score(metric_name: str, before: Outputs, now: Outputs, labels: Array | None,
         drop_low=drop_low,
         drop_high=drop_high,
         reference=chosen.reference,
+        relative=chosen.lower_is_better,
     )
 
 
 def choose(outputs: Outputs, labels: Array | None, requested: str | None) -> str:
     """Give the metric that was asked for, or else the one that suits.
 
-    It is top1 for labels that are classes, agreement for outputs that score classes, [n, classes], else cosine.
+    It is top1 for labels that are classes, where an output scores them or is their index; without labels agreement for
+    outputs that score classes or are whole numbers, else cosine. `outputs` are those of one feed.
     """
     if requested is not None:
         return requested
-    if labels is not None and are_classes(labels) and classifier(outputs, int(labels.max()) + 1) is not None:
-        return "top1"
-    return "agreement" if classifier(outputs, 2) is not None else "cosine"
+    if labels is not None and are_classes(labels):
+        scores = classifier(outputs, int(labels.max()) + 1) is not None
+        if scores or index_of_class(outputs, labels) is not None:
+            return "top1"
+    floats = any(value.dtype.kind == "f" for value in outputs.values())
+    return "agreement" if classifier(outputs, 2) is not None or not floats else "cosine"
+
+
+def broken(outputs: Outputs) -> str | None:
+    """Say in how many samples an output is NaN, which no comparison sees; None if in none."""
+    for name, value in outputs.items():
+        if value.dtype.kind == "f" and (bad := int(np.isnan(value).reshape(len(value), -1).any(axis=1).sum())):
+            return f"output {name!r} is NaN in {bad} of {len(value)} samples"
+    return None
 
 
 def near_chance(baseline: Score, labels: Array) -> str | None:
@@ -126,8 +139,9 @@ def _statistic(chosen: Metric, before: Outputs, now: Outputs, labels: Array | No
 
 def _drop(chosen: Metric, pairs: Array) -> Array:
     before, now = pairs[..., 0], pairs[..., 1]
-    with np.errstate(invalid="ignore"):  # infinite on both sides
-        drop = now - before if chosen.lower_is_better else before - now
+    with np.errstate(invalid="ignore", divide="ignore"):  # infinite on both sides, an error that was 0
+        drop = (now - before) / np.abs(before) if chosen.lower_is_better else before - now
+    drop = np.where((before == now) & np.isfinite(now), 0.0, drop)
     return np.where(np.isnan(drop), np.inf, drop)
 
 

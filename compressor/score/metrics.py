@@ -46,8 +46,12 @@ def metric(name: str) -> Metric:
         raise InputError(f"data.metric: expected {expected}, found {name!r}")
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"data.metric: cannot import {name!r} ({error}); is it on PYTHONPATH?") from error
+    except (Exception, SystemExit) as error:  # the user's own module, which may raise anything
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"data.metric: cannot import {name!r} ({said}); it is looked for beside the recipe, in the working folder "
+            "and on PYTHONPATH"
+        ) from error
     if not callable(found):
         raise InputError(f"data.metric: expected a function, {name!r} is of type {type(found).__name__}")
     return Metric(_guarded(found, name))
@@ -67,6 +71,15 @@ def classifier(outputs: Outputs, classes: int) -> str | None:
     return next(matching, None)
 
 
+def index_of_class(outputs: Outputs, labels: Array) -> str | None:
+    """Give the first output that is the index of a class itself, [n] or [n, 1]; None if one scores the classes."""
+    if not are_classes(labels) or classifier(outputs, int(labels.max()) + 1) is not None:
+        return None
+    return next(
+        (name for name, value in outputs.items() if value.dtype.kind in "iu" and value.size == len(value)), None
+    )
+
+
 def _is_float(value: Array) -> bool:
     return value.dtype.kind == "f"
 
@@ -75,8 +88,9 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[[Outputs, Any]
     def call(outputs: Outputs, labels: Array | None) -> Values:
         try:
             value = np.asarray(function(outputs, labels), np.float64)
-        except Exception as error:  # the door to the user's own code, which may raise anything
-            raise InputError(f"data.metric: {name} failed with {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:  # the door to the user's own code, which may raise anything
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(f"data.metric: {name} failed with {said}") from error
         n = len(next(iter(outputs.values())))
         if value.shape not in {(), (n,)}:
             raise InputError(f"data.metric: {name} gave shape {value.shape}, expected one number or {n} of them")
@@ -87,6 +101,8 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[[Outputs, Any]
 
 def _top(count: int) -> Callable[[Outputs, Any], Array]:
     def right(outputs: Outputs, labels: Array | None) -> Array:
+        if count == 1 and labels is not None and (name := index_of_class(outputs, labels)) is not None:
+            return np.asarray(np.asarray(outputs[name]).reshape(len(labels)) == labels, np.float64)
         scores, classes = _scored(outputs, labels, count)
         own = np.take_along_axis(scores, classes[:, None], axis=1)
         # equal scores rank by class, as argmax has it
@@ -114,10 +130,22 @@ def _sound(scores: Array) -> npt.NDArray[np.bool_]:
 def _agreement(outputs: Outputs, reference: Outputs) -> Array:
     name = classifier(reference, 2)
     if name is None:
-        raise InputError("data.metric: agreement needs an output that scores classes, [n, classes]; use cosine")
+        return _equal(outputs, reference)
     now, then = np.asarray(outputs[name]), np.asarray(reference[name])
     same = now.argmax(axis=1) == then.argmax(axis=1)
     return np.asarray(same & _sound(now) & _sound(then), np.float64)
+
+
+def _equal(outputs: Outputs, reference: Outputs) -> Array:
+    """Tell for each sample whether every whole number of every output is the same."""
+    names = [name for name, value in reference.items() if not _is_float(value)]
+    if not names:
+        raise InputError(
+            "data.metric: agreement needs an output that scores classes, [n, classes], or that holds whole numbers; "
+            "use cosine"
+        )
+    same = [(outputs[name] == reference[name]).reshape(len(reference[name]), -1).all(axis=1) for name in names]
+    return np.asarray(np.all(same, axis=0), np.float64)
 
 
 def _cosine(outputs: Outputs, reference: Outputs) -> Array:
@@ -138,8 +166,8 @@ def _similarity(a: Array, b: Array) -> float:
 
 
 def _mae(outputs: Outputs, labels: Array | None) -> Array:
-    if labels is None:
-        raise InputError("data.metric: mae needs labels")
+    if labels is None or labels.dtype.kind not in "fiub":
+        raise InputError("data.metric: mae needs labels that are numbers")
     values = labels.reshape(len(labels), -1)
     for output in outputs.values():
         if _is_float(output) and output.size == values.size:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import BaseModel
 
 from compressor import graph, runtime
-from compressor.errors import RungError
+from compressor.errors import InputError, RungError
 from compressor.records import Did, Model, Work
 from compressor.samples import Samples
 from compressor.units import human_bytes
@@ -83,7 +83,10 @@ def _undescribed(before: onnx.ModelProto, after: onnx.ModelProto) -> onnx.ModelP
 
 def _harm(model: Model, samples: Samples, out: Path) -> Work[str | None]:
     """Say what simplifying broke; None when nothing."""
-    now = graph.open_model(out)
+    try:
+        now = graph.open_model(out)
+    except InputError as error:
+        return f"simplified, it would be no usable model ({error})"
     if now.size_bytes > model.size_bytes:
         return f"simplified, the file would grow from {model.size_bytes} to {now.size_bytes} bytes"
     if (now.inputs, now.outputs) != (model.inputs, model.outputs):
@@ -92,7 +95,7 @@ def _harm(model: Model, samples: Samples, out: Path) -> Work[str | None]:
         sqnr_db = yield from runtime.compare(model.path, out, islice(samples, _COMPARED))
     except RungError as error:
         return f"simplified, {error}"
-    worst_db = min((db for db in sqnr_db.values() if db is not None), default=_EQUAL_DB)
+    worst_db = min(sqnr_db.values(), default=_EQUAL_DB)
     return None if worst_db >= _EQUAL_DB else f"simplified, its outputs would differ ({worst_db:.0f} dB)"
 
 

@@ -229,6 +229,13 @@ def test_the_last_session_is_the_candidate() -> None:
     assert [t.latencies_ns[0] for t in found.timings] == [20 * MS, 10 * MS]
 
 
+def test_the_median_of_the_baseline_is_that_of_its_paired_calls() -> None:
+    found = measured(experiment(P99), noisy(20, 7), lambda _: 10)
+    assert found.speedup is not None
+    assert found.speedup.baseline_p50_ms == pytest.approx(np.median(found.timings[0].latencies_ns) / 1e6)
+    assert found.speedup.baseline_p50_ms == pytest.approx(20, rel=0.02)
+
+
 def test_throughput_counts_the_samples_of_a_batch() -> None:
     host = Host()
     batch = [{"x": np.zeros((4, 3))}]

@@ -20,7 +20,7 @@ def external(tmp_path: Path) -> Path:
     model = onnx.parser.parse_model(text)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32([[1, 2], [3, 4]]), "W"))
     (tmp_path / "given").mkdir()
-    path = tmp_path / "given" / "model.onnx"
+    path = tmp_path / "given" / "my net.v2.onnx"
     onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     return path
 
@@ -63,3 +63,17 @@ def test_a_damaged_artifact_is_refused_with_its_name(external: Path, tmp_path: P
     (tmp_path / "int8" / "weights.bin").write_bytes(b"")
     with pytest.raises(RungError, match=r"could not load model\.onnx"):
         Onnxruntime().open(artifact, tmp_path)
+
+
+def test_external_data_that_has_the_artifacts_name_keeps_it(tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    proto = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]> g (float[1,64] x) => (float[1,64] y) { y = MatMul (x, w) }""")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(64, dtype=np.float32), "w"))
+    onnx.save(proto, given / "net.onnx", save_as_external_data=True, location="model.onnx", size_threshold=0)
+    model = graph.open_model(given / "net.onnx", {"x": (1, 64)})
+    artifact = Onnxruntime(threads=1).build(model, tmp_path / "run" / "a", tmp_path / "run")
+    assert [file.path for file in artifact.files] == ["a/net.onnx", "a/model.onnx"]
+    x = np.arange(64, dtype=np.float32)[None]
+    np.testing.assert_array_equal(Onnxruntime(threads=1).open(artifact, tmp_path / "run")({"x": x})["y"], x)

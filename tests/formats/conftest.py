@@ -38,7 +38,9 @@ BASELINE = r.Trial(
     measurement=r.Measurement(25_600_000, _latency(80.25, 82.0), 100.0, 5_000_000, r.Score("top1", 0.75, 40, 0.6, 0.9)),
     model=r.Size(25_600_000, 6_000_000, 5000, 40),
     verdicts=(
-        r.Verdict("latency.p99", met=False, observed=80.25, limit=50.0, low=79.0, high=82.0, reason="80.25 > 50"),
+        r.Verdict(
+            "latency p99", met=False, observed=80.25, limit=50.0, low=79.0, high=82.0, reason="80.25 > 50", unit="ms"
+        ),
     ),
 )
 INT8 = r.Trial(
@@ -50,8 +52,10 @@ INT8 = r.Trial(
             "quantized 20 of 22 layers",
             12.5,
             512_000_000,
-            {"logits": 31.25, "ids": None},
+            {"logits": 31.25, "ids": 160.0},
             r.Audit(20, 2, 3, {"first": "its input has 3 channels", "last": "its input has 3 channels"}),
+            changed=True,
+            uncalibrated=True,
         ),
     ),
     artifacts=(_artifact("int8"),),
@@ -61,14 +65,21 @@ INT8 = r.Trial(
         210.0,
         4_000_000,
         r.Score("top1", 0.745, 40, 0.59, 0.89, drop=0.005, drop_low=-0.01, drop_high=0.02, emulated=0.744),
-        r.Speedup(2.5, 2.25, 2.75),
+        r.Speedup(2.5, 2.25, 2.75, 78.5),
         0.12,
         (_latency(60.0, None),),
     ),
     model=r.Size(6_400_000, 6_000_000, 5000, 60),
     verdicts=(
         r.Verdict(
-            "latency.p99", met=True, observed=31.5, limit=50.0, low=31.0, high=33.25, reason="33.25 is within 50"
+            "latency p99",
+            met=True,
+            observed=31.5,
+            limit=50.0,
+            low=31.0,
+            high=33.25,
+            reason="33.25 is within 50",
+            unit="ms",
         ),
         r.Verdict("accuracy", met=True, observed=0.005, limit=0.01, low=None, high=None, reason="0.005 is within 0.01"),
     ),

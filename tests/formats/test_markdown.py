@@ -56,14 +56,37 @@ def test_the_verdict_comes_first_with_size_speed_and_score(report: r.Report) -> 
     assert "top1 0.75 → 0.745 [0.59, 0.89]" in verdict
 
 
-def test_a_pass_names_the_gate_that_kept_out_the_candidate_before(report: r.Report) -> None:
-    assert _first_paragraph(report).endswith(r"Decided at baseline by latency.p99, not met: 80.25 \> 50.")
+def test_a_larger_file_is_said_to_be_larger(report: r.Report) -> None:
+    larger = replace(report, model=replace(report.model, size_bytes=1_600_000))
+    assert "1.6 MB → 6.4 MB (4.00 times larger)" in _first_paragraph(larger)
+    same = replace(report, model=replace(report.model, size_bytes=6_400_000))
+    assert "6.4 MB → 6.4 MB (1.00 times smaller)" in _first_paragraph(same)
+
+
+def test_a_pass_does_not_name_the_baseline_as_a_rung_that_did_not_pass(report: r.Report) -> None:
+    assert _first_paragraph(report).endswith("(n = 40, 0.744 with exact integers).")
+
+
+def test_a_pass_names_the_last_rung_before_it_that_did_not_pass(report: r.Report) -> None:
+    int8, chosen = report.trials[0], replace(report.trials[0], rung="int8-conv")
+    first = _judged(replace(int8, rung="int8-fused"), size=False)
+    before = _judged(int8, accuracy=None, latency=False)
+    verdict = _first_paragraph(replace(report, chosen="int8-conv", trials=(first, before, chosen)))
+    assert verdict.startswith("**Pass:** int8-conv meets every gate:")
+    assert verdict.endswith(". int8 did not pass: latency not met, why latency.")
+
+
+def test_a_pass_does_not_name_a_rung_after_it(report: r.Report) -> None:
+    after = _judged(replace(report.trials[0], rung="int8-conv"), latency=False)
+    assert "did not pass" not in _first_paragraph(replace(report, trials=(report.trials[0], after)))
 
 
 def test_a_baseline_that_is_enough_is_said_to_be_served_as_it_is(report: r.Report) -> None:
     met = replace(report.baseline, verdicts=())
-    verdict = _first_paragraph(replace(report, chosen="baseline", baseline=met))
-    assert verdict == "**Pass:** baseline meets every gate: the original model is served as it is."
+    served = "**Pass:** baseline meets every gate: the original model is served as it is."
+    assert _first_paragraph(replace(report, chosen="baseline", baseline=met)) == served
+    refused = replace(report, chosen="baseline", baseline=met, trials=(_judged(report.trials[0], accuracy=False),))
+    assert _first_paragraph(refused) == f"{served} int8 did not pass: accuracy not met, why accuracy."
 
 
 def _judged(trial: r.Trial, **met: bool | None) -> r.Trial:
@@ -75,7 +98,7 @@ def _judged(trial: r.Trial, **met: bool | None) -> r.Trial:
 def test_a_fail_names_the_unmet_gate_of_the_last_candidate(report: r.Report) -> None:
     trials = (_judged(report.trials[0], size=True, speed=None, latency=False), report.trials[1])
     verdict = _first_paragraph(replace(report, verdict="fail", chosen=None, trials=trials))
-    assert verdict == ("**Fail:** no candidate meets every gate. Decided at int8 by latency, not met: why latency.")
+    assert verdict == ("**Fail:** no candidate meets every gate. Decided at int8: latency not met, why latency.")
 
 
 def test_an_inconclusive_run_names_the_undecided_gate_of_the_candidate_without_an_unmet_one(report: r.Report) -> None:
@@ -84,52 +107,83 @@ def test_an_inconclusive_run_names_the_undecided_gate_of_the_candidate_without_a
         replace(report, verdict="inconclusive", chosen=None, trials=(trials[0], replace(trials[1], failure=None)))
     )
     assert verdict.startswith("**Inconclusive:**")
-    assert verdict.endswith("Decided at int8 by accuracy, undecided: why accuracy.")
+    assert verdict.endswith("Decided at int8: accuracy undecided, why accuracy.")
 
 
 def test_every_rung_has_its_row_and_the_chosen_one_is_marked(report: r.Report) -> None:
     header, baseline, int8, broken = _tables(_section(markdown.render(report), "Rungs"))[0]
     assert header == ["rung", "size", "p50", "p99", "speed-up", "score", "drop", "verdict"]
     assert baseline[0] == "baseline"
-    assert baseline[-1] == "not met: latency.p99"
+    assert baseline[-1] == "not met: latency p99"
     assert int8[0] == "int8 (chosen)"
-    assert int8[1:5] == ["6.4 MB", "1 ms (at most 1 ms)", "31.5 ms (at most 33.2 ms)", "2.50 [2.25, 2.75]"]
+    assert int8[1:5] == [
+        "6.4 MB",
+        "1 ms (at most 1 ms)",
+        "31.5 ms (at most 33.2 ms)",
+        "2.50 [2.25, 2.75], over 78.5 ms",
+    ]
     assert int8[5:] == ["0.745 [0.59, 0.89] (n = 40, 0.744 with exact integers)", "0.005 [-0.01, 0.02]", "met"]
-    assert broken == ["int8-fused", *["-"] * 6, "failed in fuse: the simplifier refused it"]
+    assert broken == ["int8-fused", *["-"] * 6, "not built (fuse): the simplifier refused it"]
 
 
 def test_a_percentile_without_a_bound_is_no_firm_number(report: r.Report) -> None:
     others = _tables(_section(markdown.render(report), "Other shapes and loads"))[0]
-    assert others[1] == [
-        "int8",
-        "input 1x3x8x8",
-        "closed",
-        "1 ms (at most 1 ms)",
-        "60 ms (n = 100, too few for a bound)",
-    ]
+    assert others[1] == ["int8", "input 1x3x8x8", "closed", "1 ms (at most 1 ms)", "n = 100, too few"]
+    assert "60 ms" not in markdown.render(report)
+
+
+def _int8(report: r.Report, **changed: Any) -> r.Report:
+    """Give the report with another measurement of the chosen rung."""
+    trial = report.trials[0]
+    assert trial.measurement
+    return replace(report, trials=(replace(trial, measurement=replace(trial.measurement, **changed)),))
+
+
+def _int8_row(report: r.Report) -> list[str]:
+    return _tables(_section(markdown.render(report), "Rungs"))[0][2]
+
+
+def test_a_speed_up_over_an_unknown_time_stands_alone(report: r.Report) -> None:
+    assert _int8_row(_int8(report, speedup=r.Speedup(2.5, 2.25, 2.75)))[4] == "2.50 [2.25, 2.75]"
+    assert _int8_row(_int8(report, speedup=None))[4] == "-"
+
+
+def test_times_below_a_millisecond_stand_in_microseconds(report: r.Report) -> None:
+    measured = report.trials[0].measurement
+    assert measured
+    latency = replace(measured.latency, p50_ms=0.25, p50_high_ms=0.5)
+    assert _int8_row(_int8(report, latency=latency))[2] == "250 µs (at most 500 µs)"
 
 
 def test_gates_stand_with_interval_and_reason(report: r.Report) -> None:
     rows = _tables(_section(markdown.render(report), "Gates"))[0]
-    assert rows[1] == ["baseline", "latency.p99", "not met", "80.25 [79, 82]", "50", "80.25 > 50"]
+    assert rows[1] == ["baseline", "latency p99", "not met", "80.25 [79, 82] ms", "50 ms", "80.25 > 50"]
+    assert rows[3] == ["int8", "accuracy", "met", "0.005", "0.01", "0.005 is within 0.01"]
     assert len(rows) == 4
 
 
-def test_an_agreement_and_synthetic_samples_are_called_so(report: r.Report) -> None:
+def test_a_gate_that_observed_nothing_has_no_unit_without_a_number(report: r.Report) -> None:
+    nothing = r.Verdict("latency p99", None, None, None, None, None, "too few", "ms")
+    baseline = replace(report.baseline, verdicts=(nothing, replace(nothing, limit=50.0)))
+    rows = _tables(_section(markdown.render(replace(report, baseline=baseline)), "Gates"))[0]
+    assert [row[3:5] for row in rows[1:3]] == [["-", "-"], ["-", "50 ms"]]
+
+
+def test_an_agreement_is_called_so(report: r.Report) -> None:
     measured = report.baseline.measurement
     assert measured
     assert measured.score
-    score = replace(measured.score, reference=True, synthetic=True)
+    score = replace(measured.score, reference=True)
     baseline = replace(report.baseline, measurement=replace(measured, score=score))
     row = _tables(_section(markdown.render(replace(report, baseline=baseline)), "Rungs"))[0][1]
-    assert row[5] == "0.75 [0.6, 0.9] (agreement with the original model, synthetic, n = 40)"
+    assert row[5] == "0.75 [0.6, 0.9] (agreement with the original model, n = 40)"
 
 
 def test_what_stages_did_stands_with_sqnr_and_audit(report: r.Report) -> None:
     done = _section(markdown.render(report), "What was done")
     assert "quantized 20 of 22 layers (12.5 s, at most 512 MB of memory)" in done
     assert "logits: SQNR 31.2 dB" in done
-    assert "ids: SQNR not defined" in done
+    assert "ids: SQNR 160.0 dB" in done
     assert "20 nodes in integers" in done
     assert "left alone, its input has 3 channels: first, last\n" in done
 
@@ -149,6 +203,12 @@ def test_warnings_data_environment_loading_and_recipe_are_there(report: r.Report
     fences = {token.info: token.content for token in PARSER.parse(text) if token.type == "fence"}
     assert "ort.InferenceSession(" in fences["python"]
     assert fences["yaml"].startswith("version: 1\n")
+
+
+def test_numbers_of_the_environment_are_rounded(report: r.Report) -> None:
+    odd = replace(report, environment=replace(report.environment, load=1.23456789), duration_s=61.54321)
+    found = dict(_tables(_section(markdown.render(odd), "Environment"))[0])
+    assert (found["load"], found["seconds"], found["threads"]) == ("1.235", "61.5", "2")
 
 
 def test_a_run_that_measured_little_still_has_a_report(report: r.Report) -> None:

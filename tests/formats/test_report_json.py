@@ -40,8 +40,11 @@ ADDED = {
     "trials.0.measurement.latency": "preempted bounds",
     "trials.0.measurement.latency.bounds.0": "percentile confidence value_ms low_ms high_ms limit_ms violations "
     "dispersion steady needed",
-    "trials.0.measurement.score": "reference synthetic",
+    "trials.0.measurement.score": "reference relative",
+    "trials.0.measurement.speedup": "baseline_p50_ms",
+    "trials.0.stages.0": "changed uncalibrated",
     "trials.0.stages.0.audit": "integer_nodes float_nodes qdq_left excluded",
+    "trials.0.verdicts.0": "unit",
     "trials.1.failure": "stage reason",
 }
 
@@ -88,6 +91,23 @@ def test_numbers_that_are_not_finite_give_valid_json_that_can_be_read(report: Re
     assert measured.score.drop is None
 
 
+def test_a_report_without_the_fields_added_since_is_read_as_if_they_said_nothing(
+    report: Report, tmp_path: Path
+) -> None:
+    tree = json.loads(formats.render(report, "json"))
+    trial = tree["trials"][0]
+    del trial["measurement"]["score"]["relative"], trial["measurement"]["speedup"]["baseline_p50_ms"]
+    del trial["stages"][0]["changed"], trial["stages"][0]["uncalibrated"], trial["verdicts"][0]["unit"]
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(tree))
+    found = formats.read(path).trials[0]
+    assert found.measurement
+    assert found.measurement.score
+    assert found.measurement.speedup
+    assert (found.measurement.score.relative, found.measurement.speedup.baseline_p50_ms) == (False, None)
+    assert (found.stages[0].changed, found.stages[0].uncalibrated, found.verdicts[0].unit) == (True, False, "")
+
+
 def test_a_field_added_by_a_later_version_does_no_harm(report: Report, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps(json.loads(formats.render(report, "json")) | {"added_later": 1}))
@@ -98,6 +118,7 @@ def test_a_field_added_by_a_later_version_does_no_harm(report: Report, tmp_path:
     ("content", "message"),
     [
         ("not json", "it is not JSON"),
+        pytest.param("[" * 100_000, "it is not JSON", id="nested beyond reading"),
         ("[]", "expected a report with schema_version 1, found None"),
         ('{"schema_version": 2}', "expected a report with schema_version 1, found 2"),
         ('{"schema_version": 1}', r"report\.json: verdict: Field required"),

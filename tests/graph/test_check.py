@@ -132,3 +132,12 @@ def test_nan_in_external_data_is_found(external: Path) -> None:
 def test_cases_that_must_be_refused_are(shared: Path, case: str) -> None:
     with pytest.raises(InputError):
         graph.open_model(shared / "cases" / f"{case}.onnx")
+
+
+def test_a_node_that_reads_what_nothing_gives_is_refused(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) { y = Add (x, x) }""")
+    proto.graph.node[0].input[1] = "nowhere"
+    onnx.save(proto, tmp_path / "m.onnx")
+    with pytest.raises(InputError, match="node 'Add' reads 'nowhere', which nothing gives"):
+        graph.open_model(tmp_path / "m.onnx")

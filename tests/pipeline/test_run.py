@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pipeline_broken as broken
 import pytest
 import small
@@ -30,7 +31,7 @@ SHORT = f"rungs: [{{name: int8, stages: [quantize]}}, {{name: fused, stages: [qu
 def _speed_does_not_matter() -> Iterator[None]:
     """A model this small may be slower as INT8: whether it is belongs to the tests of the gates."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gates, "regression", lambda _before, _now: None)
+        patch.setattr(gates, "regression", lambda _rival, _trial: None)
         yield
 
 
@@ -166,7 +167,7 @@ def test_the_climb_stops_at_the_rung_that_is_enough(model: Path) -> None:
 
 def test_a_rung_that_is_slower_than_the_one_before_is_not_chosen(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slower = Verdict("not slower", met=False, observed=None, limit=None, low=None, high=None, reason="it is slower")
-    monkeypatch.setattr(gates, "regression", lambda _before, _now: slower)
+    monkeypatch.setattr(gates, "regression", lambda _rival, _trial: slower)
     report = go(model, ONE)[1].report
     assert (report.verdict, report.chosen) == ("pass", "baseline")
     assert report.trials[0].verdicts[-1] == slower
@@ -225,6 +226,74 @@ def test_without_evaluation_data_accuracy_is_undecided_and_nothing_is_pruned(tmp
     assert "uncalibrated" in report.trials[0].stages[1].did
     made = onnx.load(result.folder / report.trials[0].artifacts[0].files[0].path)
     assert {p.key: p.value for p in made.metadata_props} == {"compressor.calibration": "synthetic"}
+
+
+def test_without_calibration_data_nothing_passes_whatever_the_gates(tmp_path: Path) -> None:
+    alone = small.classifier(tmp_path / "alone.onnx")
+    text = "rungs: [{name: int8, stages: [quantize]}]\ngates: [{latency: {p99: 10s}}]\nregistry: {uri: none}"
+    report = go(alone, text)[1].report
+    assert [(v.gate, v.met) for v in report.trials[0].verdicts] == [("latency p99", True), ("calibration", None)]
+    assert report.chosen == "baseline"
+
+
+def test_a_rung_that_changes_nothing_is_not_chosen(model: Path) -> None:
+    text = f"rungs: [{{name: fused, stages: [fuse]}}]\n{GATES}"
+    report = go(model, text)[1].report
+    assert report.trials[0].stages[1].did == "left as it is: nothing to simplify"
+    assert (report.trials[0].verdicts[-1].gate, report.trials[0].verdicts[-1].met) == ("change", False)
+    assert report.chosen == "baseline"
+
+
+def test_the_same_bytes_are_measured_once(model: Path) -> None:
+    text = f"rungs: [{{name: one, stages: [quantize]}}, {{name: two, stages: [quantize]}}]\n{GATES}"
+    report = go(model, text, every=True)[1].report
+    one, two = report.trials
+    assert one.artifacts[0].files[0].sha256 == two.artifacts[0].files[0].sha256
+    assert one.measurement == two.measurement
+    assert two.artifacts[0].files[0].path == "artifacts/two/model.onnx"
+
+
+def test_a_normalised_model_that_differs_is_never_built_on(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "normalise", broken.normalise_wrongly)
+    report = go(model, ONE)[1].report
+    assert report.trials[0].failure is not None
+    assert "differs from the original's" in report.trials[0].failure.reason
+    assert report.chosen == "baseline"
+
+
+def test_a_model_that_gives_nan_is_refused(tmp_path: Path) -> None:
+    log = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]> g (float[batch,4] x) => (float[batch,4] y) { y = Log (x) }""")
+    onnx.save(log, tmp_path / "log.onnx")
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).normal(0, 1, (80, 4)).astype(np.float32))
+    with pytest.raises(InputError, match=r"output 'y' is NaN in \d+ of 40 samples"):
+        go(tmp_path / "log.onnx", f"data: {{calibration: {{path: d.npz}}}}\n{ONE}")
+    assert not list((tmp_path / "reports").glob("*/*")), "a refused run leaves no folder"
+
+
+def test_a_metric_that_fails_on_a_rung_costs_that_rung(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "picky.py").write_text(
+        "def score(outputs, labels):\n"
+        "    if abs(float(outputs['logits'][0, 0]) - BASE) > 1e-4: raise ValueError('not the original')\n"
+        "    return outputs['logits'].argmax(1) == labels\n"
+    )
+    first = _first_logit(model)
+    source = (tmp_path / "picky.py").read_text()
+    (tmp_path / "picky.py").write_text(f"BASE = {first!r}\n{source}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    report = go(model, f"data: {{metric: 'picky:score'}}\n{ONE}")[1].report
+    assert report.trials[0].failure is not None
+    assert report.trials[0].failure.stage == "score"
+    assert "not the original" in report.trials[0].failure.reason
+
+
+def _first_logit(model: Path) -> float:
+    """Give the first output of the first evaluation sample, as the metric will see it."""
+    settled = _finish(prepare(Request(Job(model, recipe.parse(ONE, "r"), model.parent / "reports", model.parent))), [])
+    session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    return float(session.run(None, next(iter(settled.evaluation)))[0][0, 0])  # type: ignore[attr-defined]
 
 
 def test_a_baseline_near_chance_stops_the_run_with_a_hint(model: Path, tmp_path: Path) -> None:

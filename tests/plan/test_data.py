@@ -108,7 +108,27 @@ def test_a_single_sample_calibrates_and_accuracy_stays_unknown(model: Path) -> N
     assert any("a single sample cannot both calibrate and score" in warning for warning in found.warnings)
 
 
-def test_identical_samples_are_pointed_out(model: Path) -> None:
+def test_identical_samples_are_refused(model: Path) -> None:
     np.savez(model.parent / "d.npz", x=np.zeros((10, 3, small.SIDE, small.SIDE), np.float32))
+    with pytest.raises(InputError, match=r"d\.npz: no variation, all 5 samples are identical"):
+        sets(model, Data(calibration=Calibration(path=Path("d.npz"))))
+
+
+def test_samples_that_stand_twice_in_one_file_never_calibrate_and_score(model: Path) -> None:
+    one = small.data(model.parent / "a.npz", model, 30, seed=1)
+    with np.load(one) as arrays:
+        twice = {name: np.concatenate([arrays[name], arrays[name]]) for name in arrays}
+    np.savez(model.parent / "d.npz", **twice)
     found = sets(model, Data(calibration=Calibration(path=Path("d.npz"))))
-    assert any("no variation" in warning for warning in found.warnings)
+    assert found.evaluation is not None
+    assert not inputs(found.calibration) & inputs(found.evaluation)
+    assert any("samples that stand twice are not scored" in warning for warning in found.warnings)
+
+
+def test_files_beside_the_model_do_not_matter_when_both_sets_are_named(model: Path) -> None:
+    for name in ("net.npz", "net_eval.npz", "net_test.npz"):
+        small.data(model.parent / "calibration_data" / name, model, 10, seed=1)
+    one = small.data(model.parent / "a.npz", model, 40, seed=2)
+    two = small.data(model.parent / "b.npz", model, 40, seed=3)
+    found = sets(model, Data(calibration=Calibration(path=one), evaluation=Evaluation(path=two)))
+    assert found.calibration.source.source == str(one)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import small
@@ -73,11 +75,53 @@ def test_a_model_that_disagrees_with_itself_is_named(model: Path) -> None:
         g (float[batch,4] x) => (float[batch,4] y) { r = RandomNormalLike (x)  y = Add (x, r) }""")
     onnx.save(random, model.parent / "random.onnx")
     made = make(model.parent / "random.onnx")
-    assert any("random operators" in warning for warning in made.warnings)
+    assert any("run again on the same input (RandomNormalLike)" in warning for warning in made.warnings)
+    assert not made.steady
 
 
 def test_more_threads_than_cpus_are_warned_about(model: Path) -> None:
     assert any("64 threads on" in warning for warning in make(model, "engine: {onnxruntime: {threads: 64}}").warnings)
+
+
+def test_a_password_of_the_registry_reaches_no_recipe(model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"postgresql://bob:s3cret@127.0.0.1:{server.getsockname()[1]}/mlflow"
+        made = make(model, f"registry: {{uri: '{uri}'}}")
+    assert made.registry == uri
+    assert "s3cret" not in recipe.write(made.recipe)
+
+
+def test_labels_that_no_output_can_be_scored_by_are_said(model: Path) -> None:
+    with np.load(model.parent / "calibration_data" / "net.npz") as arrays:
+        np.savez(model.parent / "odd.npz", x=arrays["x"], label=arrays["label"] + 999)
+    made = make(model, "data: {calibration: {path: odd.npz}, evaluation: {path: odd.npz}}")
+    assert made.metric == "agreement"
+    assert any("are no indices of classes" in warning for warning in made.warnings)
+
+
+def test_a_model_without_numbers_to_score_has_no_metric(model: Path) -> None:
+    text = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 2]>
+        g (int64[batch] x) => (string[batch] y) {
+            y = ai.onnx.ml.LabelEncoder <keys_int64s: ints = [0, 1], values_strings: strings = ["a", "b"]> (x) }""")
+    onnx.save(text, model.parent / "text.onnx")
+    np.savez(model.parent / "t.npz", x=np.arange(40))
+    made = make(model.parent / "text.onnx", "data: {calibration: {path: t.npz}}")
+    assert (made.metric, made.evaluation) == (None, None)
+    assert any("no output of the model holds numbers" in warning for warning in made.warnings)
+
+
+def test_batch_normalization_in_training_mode_is_warned_about(model: Path) -> None:
+    proto = onnx.load(model)
+    (node,) = (node for node in proto.graph.node if node.op_type == "BatchNormalization")
+    node.name = "bn"
+    node.attribute.append(onnx.helper.make_attribute("training_mode", 1))
+    node.output.extend(["running_mean", "running_var"])
+    onnx.save(proto, model.parent / "train.onnx")
+    made = make(
+        model.parent / "train.onnx", f"data: {{calibration: {{path: {model.parent}/calibration_data/net.npz}}}}"
+    )
+    assert any(warning.startswith("bn was exported in training mode") for warning in made.warnings)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +133,10 @@ def test_more_threads_than_cpus_are_warned_about(model: Path) -> None:
         ("registry: {uri: 'file:./mlruns'}", InputError, "sqlite"),
         ("registry: {uri: 'http://127.0.0.1:9'}", MachineError, "--registry none"),
         ("data: {metric: nonsense}", InputError, "nonsense"),
+        ("rungs: [{name: a, stages: [{quantize: {exclude: [nosuch]}}]}]", InputError, "no node is named 'nosuch'"),
+        ("shapes: {x: 0x3x8x8}", InputError, "expected dimensions of at least 1, found 0x3x8x8"),
+        ("registry: {uri: 'ftp://x'}", InputError, "expected one that starts with sqlite:///, http://"),
+        ("registry: {uri: 'postgresql://127.0.0.1:9/x'}", MachineError, "--registry none"),
     ],
 )
 def test_what_cannot_work_is_refused(model: Path, text: str, error: type[Exception], message: str) -> None:

@@ -108,14 +108,25 @@ def test_a_recipe_survives_being_written(text: str) -> None:
         ("gates: [", "not readable as YAML"),
         ("- 1", "recipe: expected a mapping of keys to values, found [1]"),
         ("", "recipe: expected a mapping of keys to values, found None"),
-        ("rungs: []", "recipe.rungs:"),
+        ("rungs: []", "recipe.rungs: expected at least one item, found []"),
+        ("gates: []", "recipe.gates: expected at least one item, found []"),
         ("rungs: [{name: baseline, stages: [fuse]}]", "found 'baseline'"),
         ("rungs: [{name: a, stages: [fuse]}, {name: a, stages: [fuse]}]", "found 'a'"),
         ("rungs: [{name: ../a, stages: [fuse]}]", "recipe.rungs[0].name"),
         ("shapes: {x: '1x?x3'}", "expected a shape of whole numbers such as 1x3x224x224, found '1x?x3'"),
         ("load: {closed: {concurrency: 4}}", "the only concurrency that can be measured so far, found 4"),
         ("engine: tensorflow", "recipe.engine: expected one of auto, onnxruntime, found 'tensorflow'"),
+        (
+            "shapes: {x: [1, 3]}",
+            "recipe.shapes.x: expected a shape of whole numbers such as 1x3x224x224, found [1, 3]",
+        ),
+        ("shapes: {x: 3}", "recipe.shapes.x: expected a shape of whole numbers such as 1x3x224x224, found 3"),
+        ("gates: [{latency: {p99: 0ms}}]", "recipe.gates[0].latency: expected a time above 0, found 0ms"),
         ("limits: {memory: 8}", "expected a size such as 4MiB, found 8"),
+        ("limits: {memory: 0B}", "recipe.limits.memory: expected greater than 0, found 0"),
+        ("limits: {measure: 0s}", "recipe.limits.measure: expected greater than 0, found 0"),
+        ("limits: {seconds: 0}", "recipe.limits.seconds: expected greater than or equal to 1, found 0"),
+        ("limits: {seconds: 10000001}", "recipe.limits.seconds: expected less than or equal to 10000000, found "),
     ],
 )
 def test_a_wrong_recipe_is_refused_with_line_place_found_and_expected(text: str, message: str) -> None:
@@ -124,10 +135,62 @@ def test_a_wrong_recipe_is_refused_with_line_place_found_and_expected(text: str,
     assert message in str(caught.value)
 
 
-def test_one_mistake_gives_one_message() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rungs: [{name: a, stages: [quantise]}]",
+        "1: 2",
+        "{true: 1}",
+        "shapes: {3: 1x3}",
+        "data: {3: 4}",
+        "gates: [{1: 2}]",
+        "? [a]\n: 1",
+        "? {a: b}\n: 1",
+        "seed: 2024-01-01",
+        "2024-01-01: 3",
+        "seed: 2024-13-45",
+        "2024-13-45: 3",
+        f"seed: {'9' * 5000}",
+        "seed: 1e400",
+        "seed: .inf",
+        "gates: [{latency: {p99: 2024-01-01}}]",
+        f"gates: [{{latency: {{p99: {'9' * 400}ms}}}}]",
+        "rungs: &a [*a]",
+        f"seed: {'[' * 3000}",
+        "seed: !!int many",
+    ],
+    ids=range(20),
+)
+def test_one_mistake_of_any_kind_gives_one_line(text: str) -> None:
     with pytest.raises(InputError) as caught:
-        recipe.parse("rungs: [{name: a, stages: [quantise]}]", "r.yaml")
+        recipe.parse(text, "r.yaml")
     assert len(str(caught.value).splitlines()) == 1
+    assert str(caught.value).startswith("r.yaml:")
+
+
+def test_problems_come_in_the_order_of_their_lines() -> None:
+    with pytest.raises(InputError) as caught:
+        recipe.parse("limits:\n  seconds: x\nunknown: 1\nseed: y\nversion: 2\n", "r.yaml")
+    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == [
+        "recipe.limits.seconds",
+        "recipe.unknown",
+        "recipe.seed",
+        "recipe.version",
+    ]
+
+
+def test_no_more_than_five_problems_are_shown() -> None:
+    with pytest.raises(InputError) as caught:
+        recipe.parse("\n".join(f"unknown{i}: 1" for i in range(7)), "r.yaml")
+    lines = str(caught.value).splitlines()
+    assert [line.partition(": ")[0] for line in lines[:5]] == [f"r.yaml:{line}" for line in range(1, 6)]
+    assert lines[5:] == ["and 2 more"]
+
+
+def test_a_new_recipe_names_the_schema_that_it_says_how_to_write() -> None:
+    lines = recipe.starter(recipe.default()).splitlines()
+    assert "# yaml-language-server: $schema=recipe.v1.json" in lines
+    assert any("`compress recipe schema > recipe.v1.json`" in line for line in lines)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

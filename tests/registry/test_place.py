@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from compressor import registry
@@ -69,8 +72,21 @@ def test_a_folder_of_files_is_refused_with_what_to_use(uri: str) -> None:
 
 def test_a_database_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MachineError, match="is no folder"):
+    with pytest.raises(MachineError, match=r"file/mlflow\.db: .*/file cannot be written \(Not a directory\)"):
         registry.check(f"sqlite:///{tmp_path}/file/mlflow.db")
+
+
+def test_a_folder_that_takes_no_file_is_refused_whatever_its_permissions_say() -> None:
+    with pytest.raises(MachineError, match=r"/proc cannot be written .*--registry none"):
+        registry.check("sqlite:////proc/mlflow.db")
+
+
+def test_a_database_that_is_there_is_accepted_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    path.write_bytes(b"SQLite format 3\0 and more")
+    registry.check(f"sqlite:///{path}")
+    assert [each.name for each in tmp_path.iterdir()] == ["mlflow.db"]
+    assert path.read_bytes() == b"SQLite format 3\0 and more"
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
@@ -105,9 +121,61 @@ def test_a_password_reaches_the_server_check_without_harm() -> None:
     assert asked == ["/health"]
 
 
-@pytest.mark.parametrize("uri", ["databricks", "postgresql://somewhere/mlflow"])
-def test_other_places_are_accepted(uri: str) -> None:
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Give a port that refuses connections, and belongs to nobody else meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg2", "mysql+pymysql", "mssql+pyodbc"])
+def test_a_database_server_that_is_not_there_is_refused_without_its_password(scheme: str, port: int) -> None:
+    with pytest.raises(MachineError, match=r"expected a database server.*refused.*--registry none") as caught:
+        registry.check(f"{scheme}://user:secret@127.0.0.1:{port}/mlflow")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_database_server_that_takes_a_connection_is_accepted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        registry.check(f"postgresql://user:secret@127.0.0.1:{server.getsockname()[1]}/mlflow")
+        server.settimeout(5)
+        server.accept()[0].close()  # somebody was there
+
+
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        ("postgresql://user:p@ss@somewhere/mlflow", ("somewhere", 5432)),
+        ("mysql+pymysql://somewhere/mlflow", ("somewhere", 3306)),
+        ("mssql+pyodbc://somewhere/mlflow", ("somewhere", 1433)),
+        ("postgresql://somewhere:77/mlflow", ("somewhere", 77)),
+    ],
+)
+def test_a_database_without_a_port_is_looked_for_at_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch, uri: str, place: tuple[str, int]
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def connect(address: tuple[str, int], timeout: float) -> socket.socket:
+        assert 0 < timeout <= 10
+        asked.append(address)
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "create_connection", connect)
     registry.check(uri)
+    assert asked == [place]
+
+
+@pytest.mark.parametrize("uri", ["databricks", "databricks://profile"])
+def test_a_managed_place_is_accepted_unseen(uri: str) -> None:
+    registry.check(uri)
+
+
+def test_another_kind_of_place_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(InputError, match=r"sqlite:///, http://.*postgresql://.*databricks.*'ftp://") as caught:
+        registry.check("ftp://user:secret@somewhere/mlflow")
+    assert "secret" not in str(caught.value)
 
 
 def test_public_leaves_all_but_the_credentials() -> None:
@@ -117,5 +185,31 @@ def test_public_leaves_all_but_the_credentials() -> None:
 
 @pytest.mark.parametrize("name", ["a/b", "a:b", "", "..", " "])
 def test_a_name_that_mlflow_refuses_is_refused_in_the_recipe(name: str) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError) as caught:
         registry.Registry(name=name)
+    assert caught.value.errors()[0]["msg"] == f"Value error, expected a name without / and :, found {name!r}"
+
+
+@pytest.mark.parametrize("name", [None, "net", "net v2", ".net.", "ä"])
+def test_a_name_that_mlflow_takes_is_taken(name: str | None) -> None:
+    assert registry.Registry(name=name).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("net", "net"), ("a/b:c", "a_b_c"), (" .net. ", "net"), ("v1.5", "v1.5"), ("...", "model"), ("", "model")],
+)
+def test_any_text_becomes_a_name_for_a_model(text: str, name: str) -> None:
+    assert registry.model_name(text) == name
+
+
+@given(text=st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from("/:. ")))
+def test_a_name_made_from_text_may_stand_in_a_recipe(text: str) -> None:
+    name = registry.model_name(text)
+    assert registry.Registry(name=name).name == name
+
+
+@pytest.mark.parametrize("uri", ["postgresql://h:abc/x", "postgresql://h:99999/x", "http://[", "http://h:abc"])
+def test_what_is_no_uri_is_refused(uri: str) -> None:
+    with pytest.raises(InputError, match="expected a URI"):
+        registry.check(uri)

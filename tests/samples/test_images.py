@@ -1,6 +1,8 @@
 import csv
 import re
+import struct
 import zipfile
+import zlib
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 
@@ -44,7 +46,7 @@ def test_a_folder_and_a_zip_of_images_give_the_same_feeds(tmp_path: Path) -> Non
         assert levels(samples) == [1, 2]
         assert next(iter(samples))["x"][0, :, 0, 0].tolist() == [1, 2, 0]
         assert samples.labels() is None
-        assert samples.check() == ()
+        assert samples.check() is None
 
 
 def test_a_table_labels_the_images_it_names(tmp_path: Path) -> None:
@@ -130,6 +132,26 @@ def test_unusable_images_are_refused(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match="holds no image"):
         read(tmp_path / "none", [X], ONE, RAW)
+
+
+@pytest.mark.parametrize(("mode", "suffix"), [("I;16", "png"), ("I", "tiff"), ("F", "tiff")])
+def test_images_of_more_than_8_bits_a_channel_are_refused_and_not_clipped(
+    tmp_path: Path, mode: str, suffix: str
+) -> None:
+    Image.new(mode, (8, 8), 300).save(tmp_path / "deep", suffix)
+    path = folder(tmp_path / "all", {"1.png": png(1), "2.png": (tmp_path / "deep").read_bytes()})
+    with pytest.raises(InputError, match=rf"2\.png: expected 8 bits a channel, found mode {mode}"):
+        list(read(path, [X], ONE, RAW))
+
+
+def test_damage_that_pillow_reports_as_a_value_error_is_refused_too(tmp_path: Path) -> None:
+    header = b"IHDR" + bytes(5)  # 13 bytes are needed
+    short = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 5) + header + struct.pack(">I", zlib.crc32(header))
+    with pytest.raises(ValueError, match="Truncated IHDR"):
+        Image.open(BytesIO(short))
+    path = folder(tmp_path, {"1.png": png(1), "2.png": short})
+    with pytest.raises(InputError, match=r"2\.png: expected an image, found a damaged"):
+        list(read(path, [X], ONE, RAW))
 
 
 def test_the_hash_of_a_folder_changes_with_a_byte_and_with_a_name(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from compressor.errors import InputError
 from compressor.records import Array, Feeds, Outputs, Progress, Tensor
 from compressor.samples import Samples, read
-from compressor.score import Recorded, deterministic, outputs
+from compressor.score import Recorded, deterministic, outputs, rows
 
 
 class Session:
@@ -76,6 +76,23 @@ def test_outputs_that_cannot_be_scored_are_left_out_with_the_reason(tmp_path: Pa
 def test_a_batch_whose_outputs_have_no_batch_axis_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'total': its first axis is not the batch"):
         record(Session(total=lambda x: x.sum()), samples(tmp_path, 2), tmp_path)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_rows_are_the_outputs_of_one_feed_as_they_would_be_recorded(tmp_path: Path, batch: int) -> None:
+    session = Session(y=lambda x: x * 2, best=lambda x: x.argmax(axis=1), text=lambda x: np.array(["a"] * len(x)))
+    data = samples(tmp_path, batch)
+    _, recorded = record(session, data, tmp_path)
+    found = rows(session({"x": X[:batch]}), data.per_feed)
+    assert found.keys() == recorded.open().keys()
+    for name, value in recorded.open().items():
+        np.testing.assert_array_equal(found[name], value[:batch])
+
+
+def test_rows_of_a_single_sample_keep_what_has_no_batch_axis_and_of_more_leave_it_out() -> None:
+    found = {"total": np.float32(3), "boxes": np.zeros((5, 4))}
+    assert {name: value.shape for name, value in rows(found, 1).items()} == {"total": (1,), "boxes": (1, 5, 4)}
+    assert rows(found, 2) == {}
 
 
 def test_a_session_is_deterministic_if_the_same_feed_gives_the_same_bits() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from compressor.errors import RungError
 from compressor.records import Array, Score
-from compressor.score import choose, near_chance, score
+from compressor.score import broken, choose, near_chance, score
 
 
 def one_hot(classes: Array, n_classes: int = 10) -> dict[str, Array]:
@@ -69,12 +69,23 @@ def test_against_the_reference_the_drop_is_what_is_missing_to_one(name: str) -> 
 
 
 def test_outputs_of_nan_never_look_like_no_drop() -> None:
-    broken = {"y": np.full((1000, 10), np.nan, np.float32)}
+    no_numbers = {"y": np.full((1000, 10), np.nan, np.float32)}
     whole = one_hot(LABELS)
-    assert score("top1", whole, broken, LABELS, 0).drop == 1
-    assert score("agreement", whole, broken, None, 0).drop_low == 1
-    assert score("agreement", broken, broken, None, 0).drop == 1
-    assert score("cosine", whole, broken, None, 0).drop == 1
+    assert score("top1", whole, no_numbers, LABELS, 0).drop == 1
+    assert score("agreement", whole, no_numbers, None, 0).drop_low == 1
+    assert score("agreement", no_numbers, no_numbers, None, 0).drop == 1
+    assert score("cosine", whole, no_numbers, None, 0).drop == 1
+
+
+def test_outputs_are_broken_where_a_sample_holds_nan() -> None:
+    y = np.zeros((6, 2, 3), np.float32)
+    y[2], y[4, 1, 1] = np.nan, np.nan
+    said = broken({"ids": np.arange(6), "fine": np.zeros(6), "y": y})
+    assert said == "output 'y' is NaN in 2 of 6 samples"
+
+
+def test_outputs_without_nan_are_not_broken() -> None:
+    assert broken({"ids": np.arange(6), "mask": np.ones(6, bool), "y": np.array([[-np.inf], [np.inf]])}) is None
 
 
 def test_a_metric_of_nan_is_an_infinite_drop() -> None:
@@ -84,15 +95,29 @@ def test_a_metric_of_nan_is_an_infinite_drop() -> None:
     result = score("mae", good, one_nan, labels, 0)
     assert math.isnan(result.value)
     assert (result.drop, result.drop_high) == (math.inf, math.inf)
-    assert result.drop_low == pytest.approx(-0.25)  # resamples that miss the NaN
+    assert result.drop_low == -1  # its error of 0.25 is all gone in resamples that miss the NaN
     infinite = {"y": np.where(np.arange(50) == 7, np.inf, labels)}
     assert score("mae", infinite, infinite, labels, 0).drop == math.inf
 
 
-def test_a_larger_error_is_a_positive_drop() -> None:
+@pytest.mark.parametrize(
+    ("before", "now", "drop"),
+    [(0.25, 1.0, 3.0), (0.001, 0.009, 8.0), (1.0, 0.75, -0.25), (0.5, 0.5, 0.0), (0.0, 0.0, 0.0), (0.0, 0.1, math.inf)],
+)
+def test_an_error_drops_by_its_growth_as_a_share_of_the_one_before(before: float, now: float, drop: float) -> None:
     labels = np.linspace(0, 1, 50)
-    result = score("mae", {"y": labels + 0.25}, {"y": labels - 1}, labels, 0)
-    assert (result.value, result.drop) == pytest.approx((1, 0.75))
+    result = score("mae", {"y": labels + before}, {"y": labels - now}, labels, 0)
+    assert result.value == pytest.approx(now)
+    # every sample errs alike, so every resample drops alike
+    assert (result.drop, result.drop_low, result.drop_high) == pytest.approx((drop, drop, drop))
+
+
+def test_only_an_error_drops_relative_to_the_one_before() -> None:
+    labels = np.linspace(0, 1, 50)
+    assert score("mae", {"y": labels + 1}, {"y": labels + 1}, labels, 0).relative
+    result = score("top1", one_hot(spoilt(0.5)), one_hot(spoilt(0.75)), LABELS, 0)
+    assert not result.relative
+    assert result.drop == pytest.approx((spoilt(0.5) == LABELS).mean() - (spoilt(0.75) == LABELS).mean())
 
 
 def test_a_function_of_all_samples_is_resampled_in_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +149,14 @@ def test_both_sides_are_scored_on_the_same_output() -> None:
         (one_hot(LABELS), LABELS / 10, None, "agreement"),
         ({"y": np.zeros((1000, 1))}, None, None, "cosine"),
         ({"y": np.zeros((1000, 4, 4))}, LABELS, None, "cosine"),
+        ({"class": LABELS}, LABELS, None, "top1"),
+        ({"class": LABELS[:1, None]}, LABELS, None, "top1"),
+        ({"class": LABELS, **one_hot(LABELS)}, LABELS, None, "top1"),
+        ({"class": LABELS}, None, None, "agreement"),
+        ({"class": LABELS}, LABELS / 10, None, "agreement"),
+        ({"ids": np.zeros((1000, 4), int)}, LABELS, None, "agreement"),
+        ({"mask": np.zeros((1000, 4), bool)}, None, None, "agreement"),
+        ({"ids": np.zeros((1000, 4), int), "y": np.zeros((1000, 1))}, None, None, "cosine"),
     ],
 )
 def test_the_metric_suits_labels_and_outputs(

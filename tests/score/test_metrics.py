@@ -52,6 +52,31 @@ def test_agreement_compares_the_best_class_with_the_reference() -> None:
     assert values("agreement", {"y": SCORES[::-1]}, {"y": SCORES}) == [0, 1, 0]
 
 
+def test_agreement_without_class_scores_asks_that_every_whole_number_is_the_same() -> None:
+    then = {"ids": np.array([[1, 2], [3, 4], [5, 6]]), "mask": np.array([True, False, True])}
+    now = {"ids": np.array([[1, 2], [3, 9], [5, 6]]), "mask": np.array([True, False, False])}
+    assert values("agreement", now, then) == [1, 0, 0]
+    assert values("agreement", then, then) == [1, 1, 1]
+    assert values("agreement", {"ids": now["ids"]}, {"ids": then["ids"]}) == [1, 0, 1]
+
+
+def test_agreement_on_whole_numbers_does_not_look_at_floats_beside_them() -> None:
+    then, now = ({"ids": np.array([1, 2]), "y": np.array([[value], [value]])} for value in (0.5, 0.75))
+    assert values("agreement", now, then) == [1, 1]
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_top1_of_an_output_that_is_the_class_itself_is_equality(shape: tuple[int, ...], dtype: str) -> None:
+    outputs = {"count": np.ones((3, 2), np.int64), "class": np.array([4, 1, 2], dtype).reshape(shape)}
+    assert values("top1", outputs, np.array([4, 0, 2])) == [1, 0, 1]
+
+
+def test_scores_of_the_classes_come_before_an_index_of_the_class() -> None:
+    outputs = {"class": np.array([0, 0, 0]), "y": SCORES}
+    assert values("top1", outputs, np.array([1, 0, 0])) == [1, 1, 1]
+
+
 def test_cosine_is_the_mean_over_floating_outputs() -> None:
     then = {"a": np.array([[1.0, 0], [0, 2]]), "b": np.array([1.0, 1]), "ids": np.array([[7], [8]])}
     now = {"a": np.array([[1.0, 1], [0, 3]]), "b": np.array([2.0, -1]), "ids": np.array([[1], [1]])}
@@ -81,6 +106,10 @@ def test_mae_is_per_sample_and_lower_is_better() -> None:
         ("cosine", {"y": np.array([1])}, {"y": np.array([1])}, "floating-point"),
         ("mae", {"y": SCORES}, np.zeros(3), "1 values a sample"),
         ("mae", {"y": SCORES}, None, "needs labels"),
+        ("mae", {"y": SCORES}, np.array(["a", "b", "c"]), "needs labels that are numbers"),
+        ("top5", {"class": np.array([0, 1, 2])}, np.array([0, 1, 2]), "no output scores"),
+        ("top1", {"ids": np.zeros((3, 2), int)}, np.array([0, 1, 2]), "no output scores"),
+        ("top1", {"y": np.zeros(3)}, np.array([0, 1, 2]), "no output scores"),
     ],
 )
 def test_a_metric_says_what_it_lacks(name: str, outputs: Any, against: Any, message: str) -> None:
@@ -96,6 +125,8 @@ def share(outputs, labels): return (outputs["y"].argmax(1) == labels).mean()
 def each(outputs, labels): return outputs["y"][:, 0]
 def odd(outputs, labels): return [1, 2]
 def broken(outputs, labels): return outputs["z"]
+def wordy(outputs, labels): raise ValueError("two\\nlines")
+def leaves(outputs, labels): raise SystemExit(3)
 """
     (tmp_path / "own_metric.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
@@ -108,7 +139,13 @@ def test_a_function_gives_one_number_or_one_a_sample(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "message"), [("odd", r"gave shape \(2,\), expected one number or 3"), ("broken", "KeyError: 'z'")]
+    ("function", "message"),
+    [
+        ("odd", r"gave shape \(2,\), expected one number or 3"),
+        ("broken", "KeyError: 'z'"),
+        ("wordy", "ValueError: two lines$"),
+        ("leaves", "SystemExit: 3$"),
+    ],
 )
 def test_a_function_that_fails_is_named(module: str, function: str, message: str) -> None:
     with pytest.raises(InputError, match=f"own_metric:{function} .*{message}"):
@@ -129,3 +166,22 @@ def test_a_function_that_fails_is_named(module: str, function: str, message: str
 def test_a_name_that_leads_nowhere_is_refused(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         metric(name)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import sys\nsys.exit('done')", "SystemExit: done"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def (", "SyntaxError: "),
+        ("raise RuntimeError('no model')", "RuntimeError: no model"),
+        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
+    ],
+)
+def test_a_module_that_fails_on_import_is_refused_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, found: str
+) -> None:
+    (tmp_path / "failing_metric.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=rf"cannot import 'failing_metric:f' \({found}.*looked for beside the recipe"):
+        metric("failing_metric:f")

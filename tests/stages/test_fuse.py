@@ -126,6 +126,20 @@ def test_a_refusal_of_onnxsim_is_told(wordy: Any, apply: Any, monkeypatch: pytes
     assert (made.did.changed, made.did.what) == (False, "left as it is: onnxsim refused the graph (no such operator)")
 
 
+def test_a_result_that_is_no_usable_model_is_undone(wordy: Any, apply: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_outputs(model: onnx.ModelProto, **_: object) -> tuple[onnx.ModelProto, bool]:
+        result = onnx.ModelProto()
+        result.CopyFrom(model)
+        del result.graph.node[:], result.graph.output[:]
+        return result, True
+
+    monkeypatch.setattr("onnxsim.simplify", without_outputs)
+    made = apply(Fuse(), wordy)
+    assert not made.did.changed
+    assert made.did.what.startswith("left as it is: simplified, it would be no usable model (")
+    assert made.path.read_bytes() == wordy.path.read_bytes()
+
+
 def test_a_model_above_two_gigabytes_is_left_alone(wordy: Any, apply: Any) -> None:
     made = apply(Fuse(), replace(wordy, size_bytes=2_000_000_000))
     assert (made.did.changed, made.did.what) == (False, "left as it is: onnxsim takes no model above 2 GB")

@@ -18,7 +18,7 @@ from compressor.records import Did, Model, Progress, Work
 from compressor.samples import Samples
 from compressor.stages.quantize import nncf, ort
 from compressor.stages.quantize.calibrate import calibrate
-from compressor.stages.quantize.exclude import exclusions, too_wide
+from compressor.stages.quantize.exclude import check_names, exclusions, too_wide
 from compressor.stages.quantize.job import Job, translated
 
 
@@ -45,7 +45,13 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
         return self
 
     def resolve(self, model: Path, *, saturates: bool) -> Quantize:
-        """Settle the scheme by the model and the range by the machine."""
+        """Settle the scheme by the model and the range by the machine.
+
+        Raises:
+            InputError: `exclude` names a node that is not there.
+        """
+        if self.exclude:
+            check_names(model, self.exclude)
         scheme = self.scheme
         if scheme == "auto":
             transformer = self.backend == "onnxruntime" and graph.looks_like_transformer(model)
@@ -57,7 +63,7 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
         """Write the quantized model to `out`; a model that is quantized already is left as it is and said so.
 
         Raises:
-            RungError: The backend refuses the model, or quantized nothing, or `exclude` names a node that is not there.
+            RungError: The backend refuses the model, or quantized nothing.
         """
         if graph.is_quantized(model.path):
             graph.save(graph.load(model.path), out)
@@ -69,7 +75,8 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
         if self.scheme == "dynamic" or not samples.source.synthetic:
             return did
         graph.with_metadata(out, out, {"calibration": "synthetic"})
-        return replace(did, what=f"{did.what}; uncalibrated: its ranges come from made-up inputs")
+        what = f"{did.what}; uncalibrated: its ranges come from made-up inputs"
+        return replace(did, what=what, uncalibrated=True)
 
     def _run(self, job: Job) -> Work[Job]:
         """Quantize, and give the job with the nodes that calibration found to be unfit excluded too."""

@@ -6,11 +6,13 @@ A newly found wrong kind is a line in `_unsafe`.
 from __future__ import annotations
 
 import difflib
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compressor.errors import RungError
+from compressor import graph
+from compressor.errors import InputError, RungError
 from compressor.stages.quantize.calibrate import ENDLESS, Ranges
 
 if TYPE_CHECKING:
@@ -27,21 +29,33 @@ def exclusions(path: Path, wanted: Iterable[str]) -> dict[str, str]:
     """Give the nodes of the model that are not to be quantized, with the reason.
 
     Raises:
-        RungError: A wanted name is no node of the model, or the weights are no float32.
+        RungError: The weights are no float32.
     """
     import onnx
 
     model = onnx.load(path, load_external_data=False)
     _refuse_other_floats(model)
-    names = {node.name for node in model.graph.node}
-    if unknown := [name for name in wanted if name not in names]:
-        close = difflib.get_close_matches(unknown[0], names, n=3, cutoff=0)
-        raise RungError(
-            f"quantize.exclude: no node is named {unknown[0]!r}; there are {', '.join(map(repr, close))}, …"
-        )
     ranks = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
     found = {node.name: reason for node in model.graph.node if (reason := _unsafe(node, ranks))}
     return {**found, **_read_inside(model.graph), **dict.fromkeys(wanted, "the recipe says so")}
+
+
+def check_names(path: Path, wanted: Iterable[str]) -> None:
+    """Make sure that the normalised model has nodes of these names.
+
+    Raises:
+        InputError: One is the name of no node.
+    """
+    import onnx
+
+    with tempfile.TemporaryDirectory() as folder:
+        normalised = Path(folder) / "model.onnx"
+        graph.normalise(path, normalised)
+        names = [node.name for node in onnx.load(normalised, load_external_data=False).graph.node]
+    for name in wanted:
+        if name not in names:
+            close = ", ".join(map(repr, difflib.get_close_matches(name, names, n=3, cutoff=0)))
+            raise InputError(f"quantize.exclude: no node is named {name!r}; the closest are {close}")
 
 
 def too_wide(path: Path, ranges: Ranges) -> dict[str, str]:
@@ -104,23 +118,23 @@ def _unsafe(node: onnx.NodeProto, ranks: dict[str, int]) -> str | None:
     return None
 
 
-def _read_inside(graph: onnx.GraphProto) -> dict[str, str]:
+def _read_inside(main: onnx.GraphProto) -> dict[str, str]:
     """Give the activations before or after which a subgraph reads.
 
     onnxruntime 1.32 drops them without looking into subgraphs, which then read unclipped values, or nothing.
     """
-    inside = {name for node in graph.node for body in _bodies(node) for name in _names(body)}
+    inside = {name for node in main.node for body in _bodies(node) for name in _names(body)}
     reason = "a branch or loop reads its input or output, which the quantizer would drop"
-    return {n.name: reason for n in graph.node if n.op_type in _DROPPED and inside & {n.input[0], n.output[0]}}
+    return {n.name: reason for n in main.node if n.op_type in _DROPPED and inside & {n.input[0], n.output[0]}}
 
 
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
+def _names(body: onnx.GraphProto) -> Iterator[str]:
     """Give the names of all that a subgraph, and those in it, read or give."""
-    yield from (value.name for value in graph.output)
-    for node in graph.node:
+    yield from (value.name for value in body.output)
+    for node in body.node:
         yield from node.input
-        for body in _bodies(node):
-            yield from _names(body)
+        for inner in _bodies(node):
+            yield from _names(inner)
 
 
 def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-from compressor.errors import RungError
-from compressor.stages.quantize.exclude import exclusions, too_wide
+from compressor import graph
+from compressor.errors import InputError, RungError
+from compressor.stages.quantize.exclude import check_names, exclusions, too_wide
 
 MASKED = """g (float[1,4] x, float[1,4] m) => (float[1,4] y) {
   [dense] d = MatMul(x, W) \n [scaled] n = Mul(m, c) \n [masked] s = Add(d, n)
@@ -38,6 +41,21 @@ def test_what_the_recipe_names_is_kept_apart_from_what_is_unsafe(make: Any) -> N
     found = exclusions(model.path, ["b"])
     assert found["b"] == "the recipe says so"
     assert "alpha" in found["odd"]
+
+
+UNNAMED = """<ir_version: 8, opset_import: ["": 17]> g (float[4,4] x) => (float[4,4] y)
+  <float[4,4] W = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}> { h = MatMul(x, W) \n [last] y = Relu(h) }"""
+
+
+def test_the_names_to_exclude_are_those_of_the_normalised_model(tmp_path: Path) -> None:
+    given = tmp_path / "given.onnx"
+    onnx.save(onnx.parser.parse_model(UNNAMED), given)
+    graph.normalise(given, tmp_path / "normal.onnx")
+    names = [node.name for node in onnx.load(tmp_path / "normal.onnx").graph.node]
+    assert all(names)
+    check_names(given, names)
+    with pytest.raises(InputError, match="no node is named 'lost'; the closest are 'last'"):
+        check_names(given, [*names, "lost"])
 
 
 def test_plain_products_are_not_excluded(make: Any) -> None:
