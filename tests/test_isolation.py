@@ -99,7 +99,7 @@ def test_a_hang_is_stopped_with_all_its_descendants(tmp_path: Path) -> None:
     with pytest.raises(RungError, match=r"limits\.seconds"):
         finish(hang, tmp_path / "pid", limits=Limits(seconds=2))
     sleeper = int((tmp_path / "pid").read_text())
-    assert not psutil.pid_exists(sleeper) or psutil.Process(sleeper).status() == psutil.STATUS_ZOMBIE
+    assert _ends(sleeper)
 
 
 def test_eating_memory_is_stopped() -> None:
@@ -192,3 +192,13 @@ def steps(n: int) -> Iterator[Progress]:
     for step in ("one", "two"):
         for done in range(n):
             yield Progress(step, done, n)
+
+
+def _ends(pid: int) -> bool:
+    """Tell whether a process that was killed is gone, or only waits to be buried, within ten seconds."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
