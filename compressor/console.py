@@ -76,10 +76,9 @@ def verdict(done: Result) -> None:
     for warning in report.warnings:
         say(f"warning: {warning}", style="yellow", wrap=True)
     say(f"{report.verdict}: {formats.sentence(report)}", style=_STYLES[report.verdict], wrap=True)
-    for trial in (report.baseline, *report.trials):
-        if trial.rung == report.chosen:
-            say(f"artifact  {folder / trial.artifacts[0].files[0].path}")
-    if report.chosen is None:
+    if (chosen := formats.chosen_trial(report)) is not None:
+        say(f"artifact  {folder / chosen.artifacts[0].files[0].path}")
+    else:
         say(f"artifacts {folder / 'artifacts'} (none is chosen)")
     say(f"report    {folder / 'report.md'}")
     if report.registry and report.registry.version:
@@ -299,13 +298,8 @@ def _short(path: Path) -> Path:
 
 
 def _next(done: Result) -> str:
-    folder = _short(done.folder)
-    if done.report.chosen:
-        return f"{_short(Path(sys.executable))} {folder / _artifact_folder(done) / 'load.py'}"
-    return f"read the reasons in {folder / 'report.md'}"
-
-
-def _artifact_folder(done: Result) -> Path:
-    trials = (done.report.baseline, *done.report.trials)
-    chosen = next(trial for trial in trials if trial.rung == done.report.chosen)
-    return Path(chosen.artifacts[0].files[0].path).parent
+    folder, chosen = _short(done.folder), formats.chosen_trial(done.report)
+    if chosen is None:
+        return f"read the reasons in {folder / 'report.md'}"
+    artifact = folder / chosen.artifacts[0].files[0].path
+    return f"{_short(Path(sys.executable))} {artifact.with_name('load.py')}"

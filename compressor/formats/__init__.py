@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from compressor.errors import InputError
 from compressor.formats import markdown, report_json
 from compressor.formats.report_json import read
-from compressor.formats.sentence import sentence
+from compressor.formats.sentence import chosen_trial, sentence
 from compressor.formats.snippet import snippet
 from compressor.records import Report
 
-__all__ = ["FORMATS", "Format", "read", "render", "sentence", "snippet"]
+__all__ = ["FORMATS", "Format", "chosen_trial", "read", "render", "sentence", "snippet"]
 
 Format = Callable[[Report], str]
 FORMATS: Mapping[str, Format] = {"json": report_json.render, "md": markdown.render}

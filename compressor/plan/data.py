@@ -19,17 +19,17 @@ _SYNTHETIC = 32
 _SHARED = 0.05
 """Share of the evaluation samples that may also stand in the calibration set by chance."""
 _NO_DATA = (
-    "no calibration data: INT8 ranges come from made-up inputs, so the artifact is uncalibrated and its accuracy "
-    "unknown; give --calibration, or put {name}.npz into calibration_data beside the model"
+    "no calibration data: the ranges of static INT8 come from made-up inputs, so such an artifact is uncalibrated, and "
+    "accuracy is unknown; give --calibration, or put {name}.npz into calibration_data beside the model"
 )
 
 
 @dataclass(frozen=True)
 class Files:
-    """Which files serve; None where there are none. `observed`: the shape of one sample of each input."""
+    """Which files serve, the same one twice where it serves both; `observed`: the shape of one sample of each input."""
 
-    calibration: Path | None
-    evaluation: Path | None
+    calibration: Path
+    evaluation: Path
     observed: Shapes
 
 
@@ -42,8 +42,8 @@ class Sets:
     warnings: tuple[str, ...]
 
 
-def files(recipe: Recipe, model: Model, folder: Path) -> Files:
-    """Find the files: what the recipe names, else what lies beside the model; one file may serve both.
+def files(recipe: Recipe, model: Model, folder: Path) -> Files | None:
+    """Find the files: what the recipe names, else what lies beside the model; None where there is nothing.
 
     Raises:
         InputError: A named file is not there.
@@ -54,18 +54,19 @@ def files(recipe: Recipe, model: Model, folder: Path) -> Files:
     if calibration is None or evaluation is None:
         found = samples.roles(samples.find(model.path, Path.cwd()), model.path)
         calibration, evaluation = calibration or found.calibration, evaluation or found.evaluation
-    first = calibration or evaluation
-    observed = samples.observed_shapes(first, model.inputs, asked.preprocess) if first else {}
-    return Files(calibration or evaluation, evaluation or calibration, observed)
+    one, other = calibration or evaluation, evaluation or calibration
+    if one is None or other is None:
+        return None
+    return Files(one, other, samples.observed_shapes(one, model.inputs, asked.preprocess))
 
 
-def sets(found: Files, recipe: Recipe, model: Model, shapes: Shapes) -> Sets:
+def sets(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> Sets:
     """Read the samples' descriptions, keep the two sets apart, and check every sample once.
 
     Raises:
         InputError: A file does not serve the model, a value is not finite, or both sets hold the same samples.
     """
-    if found.calibration is None:
+    if found is None:
         made_up = samples.synthetic(model.inputs, shapes, _SYNTHETIC, recipe.seed, graph.index_limits(model.path))
         return Sets(made_up, None, (_NO_DATA.format(name=model.path.stem),))
     calibration, evaluation, shared = _apart(found, recipe, model, shapes)
@@ -107,8 +108,8 @@ def _apart(
 
     wanted = (recipe.data.calibration or Calibration(path=Path())).samples
     scored = recipe.data.evaluation.samples if recipe.data.evaluation else None
-    if found.calibration is None or found.evaluation is None or found.calibration == found.evaluation:
-        calibration, rest, notes = _divided(read(found.calibration or Path()), wanted, recipe.seed)
+    if found.calibration == found.evaluation:
+        calibration, rest, notes = _divided(read(found.calibration), wanted, recipe.seed)
         return calibration, rest and rest.take(scored or len(rest), recipe.seed), notes
     calibration = read(found.calibration).take(wanted, recipe.seed)
     evaluation, notes = _kept_apart(read(found.evaluation), calibration)

@@ -55,7 +55,7 @@ def make(job: Job) -> Plan:
     workspace.check_writable(job.reports)
     unshaped = graph.open_model(job.model.absolute())
     files = data.files(recipe, unshaped, job.folder)
-    shapes = settle(unshaped.inputs, recipe.shapes, files.observed)
+    shapes = settle(unshaped.inputs, recipe.shapes, files.observed if files else {})
     model = graph.open_model(unshaped.path, shapes)
     sets = data.sets(files, recipe, model, shapes)
     metric, steady = _metric(recipe, model, sets)

@@ -1,0 +1,155 @@
+"""What people see: lines in a log, a table in a terminal, the last lines of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from compressor import console
+from compressor.pipeline import Result
+from compressor.records import (
+    Artifact,
+    Data,
+    Environment,
+    Failure,
+    File,
+    Latency,
+    Measurement,
+    Original,
+    Progress,
+    Registration,
+    Report,
+    Score,
+    Speedup,
+    Trial,
+    Verdict,
+)
+
+LATENCY = Latency(
+    **{f"p{p}{end}_ms": 2.5 for p in (50, 90, 95, 99) for end in ("", "_low", "_high")},
+    mean_ms=1.0,
+    n=370,
+    cold_ms=None,
+    load_ms=None,
+    shape={},
+    load="closed",
+    preempted=0.0,
+)
+MEASURED = Measurement(
+    214_000, LATENCY, 1.0, None, Score("top1", 0.9917, 600, 0.98, 1.0), Speedup(1.8, 1.7, 1.9), None, ()
+)
+INT8 = Trial(
+    "int8",
+    artifacts=(Artifact("onnxruntime", "cpu", (File("artifacts/int8/model.onnx", "0", 1),), 0.1, {}),),
+    measurement=MEASURED,
+    verdicts=(Verdict("latency p99", met=True, observed=2.5, limit=50, low=2, high=3, reason="", unit="ms"),),
+)
+BROKEN = Trial("[red]fused", failure=Failure("fuse", "onnxsim crashed"))
+
+
+def work() -> Generator[Progress | Trial, None, str]:
+    yield Progress("int8: measure")
+    yield Progress("int8: measure, warm up")
+    yield Progress("int8: measure", 100, 370)
+    yield INT8
+    yield BROKEN
+    return "the result"
+
+
+def report(**changes: object) -> Report:
+    made = Report(
+        schema_version=1,
+        verdict="pass",
+        chosen="int8",
+        warnings=("the machine was busy",),
+        model=Original("net", "0", 749_000, 1, None, 1, 17),
+        data=Data(None, None, None, None),
+        baseline=Trial("baseline"),
+        trials=(INT8,),
+        environment=Environment("m", "c", (), 2, 2, spinning=False, load=None, versions={}, saturates=False),
+        recipe={},
+        registry=Registration("sqlite:///x.db", "r", "net", "3", "champion"),
+        raw={},
+        started=datetime(2026, 1, 2, tzinfo=UTC),
+        duration_s=1.0,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_a_log_gets_one_line_a_step_and_one_a_trial(capsys: pytest.CaptureFixture[str]) -> None:
+    gained = "speed-up 1.80x (1.70 to 1.90); score top1 0.9917"
+    assert console.follow(work(), quiet=False) == "the result"
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = [re.sub(r"^ *[\d.]+ s  ", "", line) for line in err.splitlines()]
+    assert lines == [
+        "int8: measure",
+        f"int8: size 214 kB; p50 2.5 ms; p99 at most 2.5 ms; {gained}; verdict met",
+        "[red]fused: verdict not built: fuse: onnxsim crashed",
+    ]
+
+
+def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.follow(work(), quiet=True) == "the result"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_a_table_that_names_are_not_markup_in(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
+    assert console.follow(work(), quiet=False) == "the result"
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert "rung" in shown
+    assert "p99 at most" in shown
+    assert re.search(r"int8 +214 kB +2\.5 ms +2\.5 ms +1\.80x \(1\.70 to 1\.90\) +top1 0\.9917 +met", shown)
+    assert "[red]fused" in shown
+    assert "not built: fuse: onnxsim crashed" in shown
+
+
+def test_no_color_is_honoured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    console.say("text", style="red")
+    assert "\x1b[31m" not in capsys.readouterr().err
+
+
+def test_an_error_in_the_work_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> Generator[Progress, None, None]:
+        yield Progress("step")
+        raise ZeroDivisionError
+
+    for forced in ("", "1"):
+        monkeypatch.setenv("FORCE_COLOR", forced)
+        with pytest.raises(ZeroDivisionError):
+            console.follow(fails(), quiet=False)
+
+
+def test_the_last_lines_say_verdict_artifact_report_registry_and_what_next(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    console.verdict(Result(report(), tmp_path / "reports" / "net" / "1"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "warning: the machine was busy"
+    assert lines[1].startswith("pass: int8 meets every gate: 749 kB → 214 kB (3.50 times smaller); 1.80 times as fast")
+    assert lines[2:5] == [
+        "artifact  reports/net/1/artifacts/int8/model.onnx",
+        "report    reports/net/1/report.md",
+        "registry  net version 3 @champion in sqlite:///x.db",
+    ]
+    assert lines[5].endswith("python reports/net/1/artifacts/int8/load.py")
+
+
+def test_without_a_choice_the_reasons_are_pointed_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    console.verdict(Result(report(verdict="fail", chosen=None, registry=None), tmp_path))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1].startswith("fail: no candidate meets every gate.")
+    assert lines[2] == f"artifacts {tmp_path / 'artifacts'} (none is chosen)"
+    assert lines[-1] == f"next      read the reasons in {tmp_path / 'report.md'}"
