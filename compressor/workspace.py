@@ -27,20 +27,18 @@ def run_folder(reports: Path, model: str, started: datetime) -> Path:
     return folder
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: Path, otherwise: str) -> None:
     """Make sure that a folder can be written, or made; leaves nothing.
 
     Raises:
-        MachineError: It cannot.
+        MachineError: It cannot; the message ends with `otherwise`, what to do.
     """
     folder = folder.resolve()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     try:
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
-        raise MachineError(
-            f"{folder}: cannot be written ({nearest}: {error.strerror}); choose another --output"
-        ) from error
+        raise MachineError(f"{folder}: cannot be written ({nearest}: {error.strerror}); {otherwise}") from error
 
 
 def file_name(text: str) -> str:

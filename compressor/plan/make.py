@@ -52,7 +52,7 @@ def make(job: Job) -> Plan:
         MachineError: The registry cannot be reached.
     """
     recipe, uri = _registered(job)
-    workspace.check_writable(job.reports)
+    workspace.check_writable(job.reports, "choose another --output")
     unshaped = graph.open_model(job.model.absolute())
     files = data.files(recipe, unshaped, job.folder)
     shapes = settle(unshaped.inputs, recipe.shapes, files.observed if files else {})

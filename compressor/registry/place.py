@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import tempfile
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
@@ -17,6 +16,7 @@ from urllib.request import urlopen
 
 from pydantic import BaseModel, field_validator
 
+from compressor import workspace
 from compressor.errors import InputError, MachineError
 
 _NONE = "none"
@@ -128,19 +128,12 @@ def _check_port(place: SplitResult, port: int) -> None:
 
 
 def _check_database(file: Path) -> None:
-    nearest = next(path for path in (file, *file.parents) if path.exists())
-    if nearest == file:
+    if file.exists():
         if not file.is_file() or _head(file) not in (b"", _SQLITE_MAGIC):
             raise MachineError(f"registry {file}: expected an SQLite database, found something else: move it away")
         if not os.access(file, os.W_OK):
             raise MachineError(f"registry {file}: cannot be written: name another one, or --registry none")
-        nearest = file.parent
-    try:
-        tempfile.TemporaryFile(dir=nearest).close()
-    except OSError as error:
-        raise MachineError(
-            f"registry {file}: {nearest} cannot be written ({error.strerror}): name another one, or --registry none"
-        ) from error
+    workspace.check_writable(file.parent, "name another registry, or use --registry none")
 
 
 def _head(path: Path) -> bytes:

@@ -72,12 +72,12 @@ def test_a_folder_of_files_is_refused_with_what_to_use(uri: str) -> None:
 
 def test_a_database_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MachineError, match=r"file/mlflow\.db: .*/file cannot be written \(Not a directory\)"):
+    with pytest.raises(MachineError, match=r"/file: cannot be written \(.*Not a directory\)"):
         registry.check(f"sqlite:///{tmp_path}/file/mlflow.db")
 
 
 def test_a_folder_that_takes_no_file_is_refused_whatever_its_permissions_say() -> None:
-    with pytest.raises(MachineError, match=r"/proc cannot be written .*--registry none"):
+    with pytest.raises(MachineError, match=r"/proc: cannot be written .*--registry none"):
         registry.check("sqlite:////proc/mlflow.db")
 
 
