@@ -102,7 +102,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
     calibration, evaluation = _here(calibration), _here(evaluation)
     given = Overrides(sla, reserve, max_drop, calibration, evaluation, tuple(shape or ()), registry, name, threads)
     asked = override(read(recipe) if recipe else default(), given)
-    folder = recipe.resolve().parent if recipe else Path.cwd()
+    folder = recipe.absolute().parent if recipe else Path.cwd()
     if ":" in (asked.data.metric or ""):  # last, so that what lies there hides nothing of ours
         sys.path += [str(folder), str(Path.cwd())]
     request = Request(Job(model, asked, output, folder), every=every, verbose=verbose)
@@ -129,7 +129,7 @@ def publish_(
     uri = registry or asked.registry.uri or "none"
     if uri == "none":
         raise InputError(f"{path}: its recipe names no registry; give --registry URI")
-    console.verdict(console.follow(publish(Result(done, path.resolve().parent, uri)), quiet=True))
+    console.verdict(console.follow(publish(Result(done, path.absolute().parent, uri)), quiet=True))
 
 
 @app.command()
@@ -173,7 +173,7 @@ def recipe_init(
     text = starter(override(default(), Overrides(sla=sla or "50ms")))
     if path is None:
         console.result(text)
-    elif path.exists():
+    elif path.exists() or path.is_symlink():
         raise InputError(f"{path}: exists already; name another file")
     else:
         workspace.write_text(path, text)
@@ -204,7 +204,7 @@ def recipe_schema() -> None:
 
 def _here(path: Path | None) -> Path | None:
     """Settle a flag's path where it was typed; a recipe's would be looked for beside the recipe first."""
-    return path and path.resolve()
+    return path and path.absolute()
 
 
 def _climb(request: Request, *, quiet: bool, as_json: bool) -> int:

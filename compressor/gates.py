@@ -138,7 +138,7 @@ class Accuracy(BaseModel, frozen=True, extra="forbid"):
 
     def _finding(self, score: Score) -> tuple[bool | None, str]:
         if not all(map(math.isfinite, (score.value, score.drop or 0.0))):
-            return False, f"{score.metric} is not a finite number: the model's outputs are broken"
+            return False, f"{score.metric} is not a finite number: the model's outputs, or the metric, are broken"
         if score.drop is None:
             return True, f"{score.metric} is {score.value:.4g}, the reference"
         met = self._met(score, score.drop)

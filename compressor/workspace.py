@@ -33,7 +33,7 @@ def check_writable(folder: Path, otherwise: str) -> None:
     Raises:
         MachineError: It cannot; the message ends with `otherwise`, what to do.
     """
-    folder = folder.resolve()
+    folder = folder.absolute()  # not resolved, which a loop of links would end
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     try:
         tempfile.TemporaryFile(dir=nearest).close()

@@ -178,6 +178,14 @@ def test_an_output_that_cannot_be_written_exits_5_before_any_work(
     assert "--output" in capsys.readouterr().err
 
 
+def test_an_output_that_is_a_loop_of_links_exits_5(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (model.parent / "loop").symlink_to("loop")
+    assert command("run", model, "--recipe", recipe_file(model.parent), "--output", "loop") == 5
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_a_report_whose_recipe_is_damaged_exits_2(
     command: Command, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -37,11 +37,23 @@ def read(path: Path) -> Report:
             "of a run, or install the version of compressor that wrote it"
         )
     try:
-        return _adapter().validate_python(_with_nan(tree))
+        report = _adapter().validate_python(_with_nan(tree))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError(f"{path}: {where}: {first['msg']}: this is no report that compressor wrote") from error
+    _check_artifacts(path, report)
+    return report
+
+
+def _check_artifacts(path: Path, report: Report) -> None:
+    """Return if what is chosen is there, and every file of an artifact lies in the run's folder."""
+    trials = (report.baseline, *report.trials)
+    if report.chosen is not None and not any(t.artifacts and t.rung == report.chosen for t in trials):
+        raise InputError(f"{path}: chosen: {report.chosen!r} is no rung with an artifact in this report")
+    names = [PurePosixPath(file.path) for trial in trials for one in trial.artifacts for file in one.files]
+    if outside := next((name for name in names if name.is_absolute() or ".." in name.parts), None):
+        raise InputError(f"{path}: the artifact {outside} lies outside the run's folder")
 
 
 @cache

@@ -23,7 +23,7 @@ Escape = Callable[[str], str]
 def sentence(report: Report, escape: Escape = str) -> str:
     """Say what was chosen and what it gains and loses, and which gate decided; names go through `escape`."""
     chosen = chosen_trial(report)
-    outcome = _NO_CHOICE.get(report.verdict, "") if chosen is None else _choice(report, chosen, escape)
+    outcome = _NO_CHOICE[report.verdict] if chosen is None else _choice(report, chosen, escape)
     return " ".join([outcome, *_deciding(report, escape)])
 
 

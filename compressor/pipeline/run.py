@@ -59,7 +59,7 @@ def prepare(request: Request) -> Work[Plan]:
 def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Result]:
     """Climb, yielding each trial as it is judged, and write the report; everything named in it is on disk then."""
     started, begin = datetime.now(UTC), time.monotonic()
-    folder = workspace.run_folder(request.job.reports.resolve(), settled.model.path.stem, started)
+    folder = workspace.run_folder(request.job.reports.absolute(), settled.model.path.stem, started)
     workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
     try:
         baseline, trials = yield from climb(settled, folder, every=request.every, verbose=request.verbose)

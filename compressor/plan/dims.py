@@ -105,6 +105,10 @@ def _check_given(tensor: Tensor, given: tuple[int, ...]) -> None:
 
 
 def _check_settled(inputs: Sequence[Tensor], shapes: Mapping[str, Sequence[Dimension]]) -> None:
+    if empty := next((tensor for tensor in inputs if 0 in shapes[tensor.name]), None):
+        raise InputError(
+            f"input {empty.name!r} is {_written(empty.shape)}: it holds nothing, so nothing can be measured"
+        )
     open_ = [t for t in inputs if t.shape is None and not shapes[t.name]] + [
         t for t in inputs if any(not isinstance(d, int) for d in shapes[t.name])
     ]

@@ -51,7 +51,7 @@ def locate(uri: str | None, reports: Path) -> str | None:
 
     Without `uri` it is $MLFLOW_TRACKING_URI, else the database mlflow.db beside the folder `reports`.
     """
-    wanted = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{reports.resolve().parent}/mlflow.db"
+    wanted = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{reports.absolute().parent}/mlflow.db"
     return None if wanted == _NONE else wanted
 
 
@@ -82,7 +82,7 @@ def check(uri: str) -> None:
 
 def database(uri: str) -> Path | None:
     """Give the file of an SQLite URI; None for a URI of another kind."""
-    return Path(uri.removeprefix(_SQLITE).partition("?")[0]).resolve() if uri.startswith(_SQLITE) else None
+    return Path(uri.removeprefix(_SQLITE).partition("?")[0]).absolute() if uri.startswith(_SQLITE) else None
 
 
 def public(text: str) -> str:

@@ -143,3 +143,19 @@ def test_a_value_of_another_kind_is_refused(report: Report, tmp_path: Path, plac
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"report\.json.*cannot be read"):
         formats.read(tmp_path / "report.json")
+
+
+def test_a_choice_that_is_not_there_is_refused(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(formats.render(replace(report, chosen="nosuch"), "json"))
+    with pytest.raises(InputError, match="chosen: 'nosuch' is no rung with an artifact"):
+        formats.read(path)
+
+
+@pytest.mark.parametrize("outside", ["/etc/passwd", "../../secret"])
+def test_a_file_outside_the_runs_folder_is_refused(report: Report, tmp_path: Path, outside: str) -> None:
+    tree = json.loads(formats.render(report, "json"))
+    tree["trials"][0]["artifacts"][0]["files"][0]["path"] = outside
+    (tmp_path / "report.json").write_text(json.dumps(tree))
+    with pytest.raises(InputError, match="lies outside the run's folder"):
+        formats.read(tmp_path / "report.json")

@@ -64,3 +64,8 @@ def test_one_symbol_cannot_have_two_values() -> None:
 def test_a_misspelt_input_is_pointed_out() -> None:
     with pytest.raises(InputError, match="no input 'inptu'; did you mean 'input'"):
         settle([tensor("input", 1)], {"inptu": (1,)}, {})
+
+
+def test_an_input_that_holds_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="input 'x' is 0x64: it holds nothing"):
+        settle([tensor("x", 0, 64)], {}, {})
