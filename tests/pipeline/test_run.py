@@ -185,7 +185,7 @@ def test_a_rung_that_cannot_be_built_is_recorded_and_the_climb_goes_on(model: Pa
     ("wrong", "limits", "reason"),
     [
         (broken.crash, "", "SIGSEGV"),
-        (broken.hang, "seconds: 4, ", "limits.seconds"),
+        (broken.hang, "seconds: 12, ", "limits.seconds"),
         (broken.eat, "memory: 500MiB, ", "limits.memory"),
     ],
 )
