@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from compressor.graph.facts import (
     Summary,
+    at_shapes,
     index_limits,
     is_quantized,
     looks_like_transformer,
@@ -22,6 +23,7 @@ from compressor.graph.quantized import holds_qdq, quantized_share
 
 __all__ = [
     "Summary",
+    "at_shapes",
     "holds_qdq",
     "index_limits",
     "inherit",

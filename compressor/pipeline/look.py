@@ -52,8 +52,10 @@ def doctor() -> Work[Machine]:
 
 def _inspect(path: Path, given: Shapes) -> Inspected:
     model = graph.open_model(path)
-    shapes = settle(model.inputs, given, {}) if given or _is_settled(model) else None
-    return Inspected(graph.open_model(path, shapes), graph.summary(path, shapes))
+    if not given and not _is_settled(model):
+        return Inspected(model, graph.summary(path))
+    shapes = settle(model.inputs, given, {})
+    return Inspected(graph.at_shapes(model, shapes), graph.summary(path, shapes))
 
 
 def _is_settled(model: Model) -> bool:

@@ -56,7 +56,7 @@ def make(job: Job) -> Plan:
     unshaped = graph.open_model(job.model.absolute())
     files = data.files(recipe, unshaped, job.folder)
     shapes = settle(unshaped.inputs, recipe.shapes, files.observed if files else {})
-    model = graph.open_model(unshaped.path, shapes)
+    model = graph.at_shapes(unshaped, shapes)
     sets = data.sets(files, recipe, model, shapes)
     metric, steady = _metric(recipe, model, sets)
     engine = _engine(recipe.engine)
