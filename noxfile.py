@@ -67,6 +67,8 @@ def tests(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Run the benchmarks, which need a folder of models and data; arguments after `--` go to each: --shared FOLDER."""
     session.install(".", *_group("bench"))
+    for script in ("aa.py", "open_loop.py"):
+        session.run("python", f"benchmarks/{script}")
     for script in ("real_models.py", "memory.py"):
         session.run("python", f"benchmarks/{script}", *session.posargs)
 

@@ -29,6 +29,8 @@ from compressor.records import Progress, Work
 from compressor.units import Bytes, Seconds, human_bytes, write_seconds
 
 T = TypeVar("T")
+_PRIVATE = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "ORT_DISABLE_TELEMETRY": "1"}
+"""Set before anything is imported: onnxruntime 1.32 collects as soon as it is, whatever it is told afterwards."""
 _POLL_S = 0.05
 _LAST_WORDS_S = 5.0
 """How long a message may be under way once its sender has ended."""
@@ -131,7 +133,7 @@ def _child(*, verbose: bool) -> Iterator[tuple[subprocess.Popen[bytes], Connecti
             stdout=output,
             stderr=output,
             pass_fds=(theirs.fileno(),),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, **_PRIVATE, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,
         )
         theirs.close()

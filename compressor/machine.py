@@ -22,13 +22,14 @@ _ISA = (
     *("asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"),
 )
 _EXTRAS = {  # the optional dependencies of pyproject.toml
+    "metrics": ("jiwer", "pycocotools"),
     "torch": ("torch", "onnxscript"),
     "tensorrt": ("tensorrt", "pycuda"),
     "tensorrt-rtx": ("tensorrt-rtx-cu13-bindings", "onnxruntime-ep-nv-tensorrt-rtx-cu13"),
     "openvino": ("openvino",),
 }
 _PACKAGES = (
-    *("compressor", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxsim", "nncf", "mlflow"),
+    *("compressor", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxsim", "nncf", "mlflow", "scikit-learn"),
     *(package for packages in _EXTRAS.values() for package in packages),
 )
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")  # cgroup version 2, version 1

@@ -202,3 +202,22 @@ def _ends(pid: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def load_and_run() -> list[str]:
+    import onnx
+    import onnxruntime as ort
+
+    text = '<ir_version: 8, opset_import: ["" : 13]> probe (float[1] x) => (float[1] y) { y = Relu(x) }'
+    model = onnx.parser.parse_model(text)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return [output.name for output in session.get_outputs()]
+
+
+def test_a_child_that_loads_a_model_leaves_no_telemetry_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    _, returned = finish(load_and_run)
+    assert returned.value == ["y"]
+    assert list(tmp_path.iterdir()) == []

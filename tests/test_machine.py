@@ -159,7 +159,13 @@ def test_versions_are_those_of_installed_packages_only(monkeypatch: pytest.Monke
 
 def test_an_extra_needs_all_of_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     _install(monkeypatch, {"openvino": "1", "tensorrt": "2"})
-    assert machine.extras() == {"torch": False, "tensorrt": False, "tensorrt-rtx": False, "openvino": True}
+    assert machine.extras() == {
+        "metrics": False,
+        "torch": False,
+        "tensorrt": False,
+        "tensorrt-rtx": False,
+        "openvino": True,
+    }
 
 
 def test_extras_are_those_of_the_project_file() -> None:

@@ -1,4 +1,5 @@
-"""Measurement of latency: clocks, loads, and the statistics that turn samples into statements.
+"""Measurement of latency: clocks, loads, rounds, and the statistics that turn samples into statements.
 
-Add a way to send requests in `load`, a statistic in `stats`; `measure` decides how long to go on.
+Add a way to send requests in `load`, a statistic of calls in `stats`, one of rounds in `ratio`; `looks` says when to
+look, `rounds` how calls are spread, `measure` when it is enough.
 """

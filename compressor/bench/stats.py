@@ -1,4 +1,4 @@
-"""What samples of latency support: confidence limits of a percentile, and the speedup of one session over another.
+"""What samples of latency support: confidence limits of a percentile, and quantiles of the binomial and Student's t.
 
 Add a statistic as a function of raw samples. Only numpy is used, for importing scipy.stats costs more than a second.
 """
@@ -8,21 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from statistics import NormalDist
 
 import numpy as np
 
-from compressor.records import Array, Bound, Speedup
-
-PAIRS_PER_BLOCK = 10
-"""Pairs of one block ratio. Source: 60 trials of a model against itself, where blocks of 10 gave no false claim."""
+from compressor.records import Array, Bound
 
 _BURST_BLOCKS = 20
 _MOST_SAMPLES = 10_000_000
-_FEWEST_BLOCKS = 6  # below, even the whole range of the blocks is no 95 % interval of their median: 2 / 2^5 > 5 %
-_GOOD_BLOCKS = 16
-_RESAMPLES = 2000
-_INTERVAL = (0.025, 0.975)
+_PRECISION = 1e-9
 
 
 def bound(latencies_ms: Array, percentile: float, confidence: float, limit_ms: float | None = None) -> Bound:
@@ -81,35 +74,35 @@ def binomial_cdf(t: int, n: int, share: float) -> float:
     return min(1.0, math.exp(log_term) + float(np.exp(log_terms).sum()))
 
 
-def speedup(baseline_ms: Array, candidate_ms: Array, seed: int) -> Speedup | None:
-    """Give how many times faster the candidate is than the baseline; element i of both is one pair.
+def student(quantile: float, freedom: int) -> float:
+    """Give a quantile, above one half, of Student's t with so many degrees of freedom."""
+    low, high = 0.0, 1.0
+    while _student_cdf(high, freedom) < quantile:
+        low, high = high, 2 * high
+    while high - low > _PRECISION * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_cdf(middle, freedom) < quantile else (low, middle)
+    return high
 
-    The ratio is the median over blocks of consecutive pairs of the ratio of their medians, the interval a 95 %
-    bootstrap over blocks. Blocks have 10 pairs, fewer where that would leave too few blocks. None below 6 pairs.
-    """
-    n = len(baseline_ms)
-    if n < _FEWEST_BLOCKS:
-        return None
-    size = min(PAIRS_PER_BLOCK, max(1, n // _GOOD_BLOCKS))
-    logs = np.log(_block_medians(baseline_ms, size) / _block_medians(candidate_ms, size))
-    drawn = np.random.default_rng(seed).choice(logs, (_RESAMPLES, len(logs)))
-    low, high = np.exp(np.quantile(np.median(drawn, axis=1), _INTERVAL))
-    return Speedup(ratio=math.exp(np.median(logs)), low=float(low), high=float(high))
+
+def spread(values: Array, quantile: float) -> float:
+    """Give by how much the mean of some values can be wrong: Student's t times the standard error."""
+    return student(quantile, len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def _against(plain: Bound, violates: Array, limit_ms: float) -> Bound:
     n, violations = len(violates), int(violates.sum())
     per_block = np.array([block.sum() for block in np.array_split(violates, _BURST_BLOCKS)])
-    spread = _spread(per_block / (n / _BURST_BLOCKS), plain.confidence) if n >= _BURST_BLOCKS else None
+    reach = spread(per_block / (n / _BURST_BLOCKS), plain.confidence) if n >= _BURST_BLOCKS else None
     room = 1 - plain.percentile / 100 - violations / n
     judged = replace(
         plain,
         limit_ms=limit_ms,
         violations=violations,
-        dispersion=None if spread is None else _dispersion(per_block, n),
-        steady=None if spread is None else spread <= room,
+        dispersion=None if reach is None else _dispersion(per_block, n),
+        steady=None if reach is None else reach <= room,
     )
-    return judged if decided(judged) else replace(judged, needed=_needed(judged, n, spread or 0.0))
+    return judged if decided(judged) else replace(judged, needed=_needed(judged, n, reach or 0.0))
 
 
 def _dispersion(per_block: Array, n: int) -> float | None:
@@ -118,18 +111,16 @@ def _dispersion(per_block: Array, n: int) -> float | None:
     return float(per_block.var(ddof=1) / (per_block.mean() * (1 - share))) if 0 < share < 1 else None
 
 
-def _spread(shares: Array, confidence: float) -> float:
-    """Give by how much the mean of blocks can be wrong: Student's t times the standard error."""
-    freedom = len(shares) - 1
-    return _student(confidence, freedom) * float(shares.std(ddof=1)) / math.sqrt(len(shares))
-
-
-def _student(confidence: float, freedom: int) -> float:
-    """Give a quantile of Student's t. Source: Abramowitz and Stegun 26.7.5, three terms."""
-    z = NormalDist().inv_cdf(confidence)
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
+def _student_cdf(t: float, freedom: int) -> float:
+    """Give P(T <= t) for t >= 0. Source: Abramowitz and Stegun 26.7.3 and 26.7.4, which are exact."""
+    angle = math.atan(t / math.sqrt(freedom))
+    odd = freedom % 2
+    steps = np.arange(1 + odd, freedom - 1, 2)
+    factors = np.concatenate([[1.0], steps / (steps + 1) * math.cos(angle) ** 2])
+    series = float(factors.cumprod().sum()) * math.sin(angle)
+    if not odd:
+        return (1 + series) / 2
+    return 0.5 + (angle + (series * math.cos(angle) if freedom > 1 else 0.0)) / math.pi
 
 
 def _needed(judged: Bound, n: int, spread: float) -> int | None:
@@ -146,12 +137,6 @@ def _needed(judged: Bound, n: int, spread: float) -> int | None:
         return by_count
     by_spread = math.ceil(n * (spread / (share - violations / n)) ** 2)
     return max(by_count, by_spread) if by_spread <= _MOST_SAMPLES else None
-
-
-def _block_medians(latencies_ms: Array, size: int) -> Array:
-    whole = len(latencies_ms) // size * size
-    medians: Array = np.median(latencies_ms[:whole].reshape(-1, size), axis=1)
-    return medians
 
 
 def _first(holds: Callable[[int], bool], start: int) -> int | None:

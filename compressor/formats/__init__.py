@@ -1,6 +1,6 @@
-"""Reports in every format, by the suffix of their file.
+"""Reports in every format, by the suffix of their file; what a bench and a comparison found, in rows and a sentence.
 
-Add a format as a module with a function `render` and a line in `FORMATS`.
+Add a format of the report as a module with a function `render` and a line in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from compressor.errors import InputError
-from compressor.formats import markdown, report_json
+from compressor.formats import benched, compared, markdown, noise, report_json
 from compressor.formats.report_json import read
 from compressor.formats.sentence import chosen_trial, sentence
 from compressor.formats.snippet import snippet
 from compressor.records import Report
 
-__all__ = ["FORMATS", "Format", "chosen_trial", "read", "render", "sentence", "snippet"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "benched",
+    "chosen_trial",
+    "compared",
+    "noise",
+    "read",
+    "render",
+    "sentence",
+    "snippet",
+]
 
 Format = Callable[[Report], str]
 FORMATS: Mapping[str, Format] = {"json": report_json.render, "md": markdown.render}

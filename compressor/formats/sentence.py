@@ -1,23 +1,21 @@
-"""What a run found in one plain sentence, and how a score and its interval are written.
+"""What a run found, in one plain sentence.
 
-Words that more than one format uses belong here.
+What else the sentence should tell is a line in `_choice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from compressor.records import Measurement, Report, Score, Trial
+from compressor.formats.words import MET, Escape, number, score_words, smaller, times
+from compressor.records import Measurement, Report, Trial
 from compressor.units import human_bytes
 
-NOTHING = "-"
-MET = {True: "met", False: "not met", None: "undecided"}
 _BASELINE = "baseline"
 _NO_CHOICE = {
     "inconclusive": "the evidence shows neither that a candidate meets every gate nor that none does.",
     "fail": "no candidate meets every gate.",
 }
-Escape = Callable[[str], str]
 
 
 def sentence(report: Report, escape: Escape = str) -> str:
@@ -32,25 +30,6 @@ def chosen_trial(report: Report) -> Trial | None:
     return next((trial for trial in (report.baseline, *report.trials) if trial.rung == report.chosen), None)
 
 
-def score_words(score: Score) -> str:
-    """Give a score with its interval and what it rests on."""
-    of = "agreement with the original model, " if score.reference else ""
-    exact = "" if score.emulated is None else f", {number(score.emulated)} with exact integers"
-    return f"{with_interval(score.value, score.low, score.high)} ({of}n = {score.n}{exact})"
-
-
-def with_interval(value: float | None, low: float | None, high: float | None) -> str:
-    """Give a number with its interval in brackets, where it has one."""
-    if value is None or low is None or high is None:
-        return number(value)
-    return f"{number(value)} [{number(low)}, {number(high)}]"
-
-
-def number(value: float | None) -> str:
-    """Give a number with four significant digits."""
-    return NOTHING if value is None else f"{value:.4g}"
-
-
 def _choice(report: Report, chosen: Trial, escape: Escape) -> str:
     start = f"{escape(chosen.rung)} meets every gate"
     if chosen.rung == _BASELINE:
@@ -63,15 +42,13 @@ def _smaller(report: Report, chosen: Trial) -> str:
     if chosen.measurement is None:
         return ""
     before, after = report.model.size_bytes, chosen.measurement.size_bytes
-    times = f"{before / after:.2f} times smaller" if after <= before else f"{after / before:.2f} times larger"
-    return f"{human_bytes(before)} → {human_bytes(after)} ({times})"
+    return f"{human_bytes(before)} → {human_bytes(after)} ({smaller(before, after)})"
 
 
 def _faster(measurement: Measurement | None) -> str:
     if measurement is None or measurement.speedup is None:
         return ""
-    speedup = measurement.speedup
-    return f"{speedup.ratio:.2f} times as fast (95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
+    return times(measurement.speedup)
 
 
 def _scores(baseline: Trial, chosen: Trial, escape: Escape) -> str:

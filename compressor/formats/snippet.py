@@ -16,7 +16,10 @@ _PROVIDERS = "providers"
 _ORT = '''\
 """Load the model beside this file with ONNX Runtime as it was measured: `session.run(None, {{input: array}})`."""
 
+import os
 from pathlib import Path
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime reads it when it is imported
 
 import onnxruntime as ort
 

@@ -1,7 +1,8 @@
 """ONNX files: open, check, describe, normalise, save. The door to onnx and onnx_ir.
 
 `check` refuses what is no usable model, `files` reads and writes, `count` counts in an open graph, `shapes` infers,
-`facts` answers questions about a file, `normalise` (with `fold`) rewrites it without changing what it computes.
+`facts` answers questions about a file, `normalise` (with `fold`) rewrites it without changing what it computes, `probe`
+makes a model for measuring a machine.
 Add a question to `facts`.
 """
 
@@ -19,6 +20,7 @@ from compressor.graph.facts import (
 from compressor.graph.files import load, parts, save, with_metadata
 from compressor.graph.inherit import inherit
 from compressor.graph.normalise import normalise
+from compressor.graph.probe import probe
 from compressor.graph.quantized import holds_qdq, quantized_share
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "normalise",
     "open_model",
     "parts",
+    "probe",
     "quantized_share",
     "save",
     "summary",

@@ -1,12 +1,29 @@
-"""Where the parts meet: `run` climbs the ladder and writes the report, `publish` records it.
+"""Where the parts meet: `run` climbs the ladder and writes the report, `bench` measures one model, `compare` two.
 
-`work` holds what runs in children, `climb` the ladder, `choose` which rung is taken, `look` describes without
-compressing. A step of a rung is added in `climb`.
+`climb` is the ladder, `choose` says which rung is taken, `subject` what a caller may name, `measuring` what is measured
+of any artifact. What runs in children, called by `steps`, is in `work`, `quality` and `timing`. `look` describes models
+and the machine. A step of a rung is added in `climb`.
 """
 
 from __future__ import annotations
 
-from compressor.pipeline.look import Inspected, Machine, doctor, inspect
+from compressor.pipeline.bench import Asked, bench
+from compressor.pipeline.compare import compare
+from compressor.pipeline.look import Inspected, Machine, doctor, inspect, noise
 from compressor.pipeline.run import Request, Result, prepare, publish, run
 
-__all__ = ["Inspected", "Machine", "Request", "Result", "doctor", "inspect", "prepare", "publish", "run"]
+__all__ = [
+    "Asked",
+    "Inspected",
+    "Machine",
+    "Request",
+    "Result",
+    "bench",
+    "compare",
+    "doctor",
+    "inspect",
+    "noise",
+    "prepare",
+    "publish",
+    "run",
+]

@@ -5,19 +5,19 @@ A new step of a rung is a method of `_Climb`, in the order in which the steps ha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, overload
 
-from compressor import gates, isolation, units
-from compressor.bench.measure import Experiment
+from compressor import gates, score
 from compressor.engines import Engine
 from compressor.errors import RungError
-from compressor.isolation import Returned
-from compressor.pipeline import choose, work
-from compressor.pipeline.work import Built, Given, Quality, Scoring
+from compressor.pipeline import choose, measuring, work
+from compressor.pipeline import quality as judging
+from compressor.pipeline.built import Built
+from compressor.pipeline.quality import Quality, Scoring
+from compressor.pipeline.steps import Steps
+from compressor.pipeline.work import Given
 from compressor.plan import Plan
 from compressor.recipe import BASELINE, Rung
 from compressor.records import (
@@ -33,11 +33,7 @@ from compressor.records import (
 )
 from compressor.stages import Stage
 
-T = TypeVar("T")
 Climb = Generator[Progress | Trial, None, tuple[Trial, tuple[Trial, ...]]]
-
-_MOST_SAMPLES = 100_000
-"""A measurement ends by `limits.measure` long before, except for models of microseconds."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def climb(plan: Plan, run: Path, *, every: bool, verbose: bool) -> Climb:
     try:
         base = yield from climbing.baseline()
     except RungError as error:
-        trial = _failed(BASELINE, climbing.step, error)
+        trial = _failed(BASELINE, climbing.steps.now, error)
         yield trial
         return trial, ()
     yield base.trial
@@ -73,7 +69,7 @@ def climb(plan: Plan, run: Path, *, every: bool, verbose: bool) -> Climb:
         try:
             trial = yield from climbing.rung(rung, base, _previous(base.trial, trials))
         except RungError as error:
-            trial = _failed(rung.name, climbing.step, error)
+            trial = _failed(rung.name, climbing.steps.now, error)
         trials.append(trial)
         yield trial
         if choose.passed(trial) and not every:
@@ -85,9 +81,10 @@ class _Climb:
     """The steps of one climb over one plan."""
 
     def __init__(self, plan: Plan, run: Path, *, verbose: bool) -> None:
-        self.plan, self.run, self.verbose = plan, run, verbose
+        self.plan, self.run = plan, run
         self.scratch = run / ".work"
-        self.step = ""  # where an error happened
+        self.steps = Steps(plan.recipe.limits, verbose=verbose)
+        self.scene = replace(measuring.scene(plan, run), raw=run / "raw")
         self.scoring = _scoring(plan)
         self.given = Given(plan.model, plan.shapes, plan.calibration, run, plan.steady)
         self.measured: dict[tuple[object, ...], tuple[Quality | None, Measurement]] = {}
@@ -99,7 +96,7 @@ class _Climb:
         quality = yield from self.quality(BASELINE, built, None)
         measurement = yield from self.measure(BASELINE, (built,), quality)
         trial = self.trial(BASELINE, Candidate(self.plan.model), _noted(built, quality), measurement)
-        return Base(self.judged(trial, None, None), built, quality)
+        return Base(self.judged(trial, None, ()), built, quality)
 
     def rung(self, rung: Rung, base: Base, previous: Trial) -> Work[Trial]:
         """Make, build, score, measure and judge one rung."""
@@ -115,7 +112,7 @@ class _Climb:
         uncalibrated = any(stage.uncalibrated for stage in candidate.stages)
         artifact = _noted(built, quality, uncalibrated=uncalibrated)
         trial = self.trial(rung.name, candidate, artifact, measurement)
-        return self.judged(trial, base.trial, previous)
+        return self.judged(trial, base.trial, (previous, base.trial))
 
     def make(self, rung: Rung) -> Work[Candidate]:
         """Apply the rung's stages to the normalised original."""
@@ -131,7 +128,7 @@ class _Climb:
         """Normalise the original, once a climb."""
         if () not in self.made:
             out = self._out("normalised")
-            step = yield from self.call("normalise", work.normalise, self.given, out)
+            step = yield from self.steps.call("normalise", work.normalise, self.given, out)
             made = step.value
             did = work.applied(gates.NORMALISE, {}, step)
             self.made[()] = Candidate(made.model, (did,))
@@ -141,7 +138,7 @@ class _Climb:
         """Apply one stage in a child."""
         name = type(stage).__name__.lower()
         out = self._out(f"{rung}-{len(before.stages)}-{name}")
-        step = yield from self.call(f"{rung}: {name}", work.apply, stage, before.model, self.given, out)
+        step = yield from self.steps.call(f"{rung}: {name}", work.apply, stage, before.model, self.given, out)
         did = work.applied(name, stage.model_dump(mode="json", exclude_none=True), step)
         model = step.value.model
         if model.macs is None:  # shapes cannot be inferred past some integer operators; they change no MACs
@@ -152,35 +149,20 @@ class _Climb:
         """Write the artifact."""
         folder = self.run / "artifacts" / rung
         settled = engine.resolve(self.plan.environment.cpus_usable)
-        return (yield from self.call(f"{rung}: build", work.build, settled, model, folder, self.run)).value
+        return (yield from self.steps.call(f"{rung}: build", work.build, settled, model, folder, self.run)).value
 
     def quality(self, rung: str, built: Built, before: Quality | None) -> Work[Quality | None]:
         """Score an artifact on the evaluation samples, beside the baseline's outputs; None without samples."""
         if self.scoring is None:
             return None
-        arguments = (
-            built,
-            self.scoring,
-            before.outputs if before else None,
-            self.given,
-            self.scratch / f"{rung}-outputs",
-        )
-        return (yield from self.call(f"{rung}: score", work.quality, *arguments)).value
+        outputs = before.outputs if before else None
+        arguments = (built, self.scoring, outputs, self.run, self.scratch / f"{rung}-outputs")
+        return (yield from self.steps.call(f"{rung}: score", judging.quality, *arguments)).value
 
     def measure(self, rung: str, built: tuple[Built, ...], quality: Quality | None) -> Work[Measurement]:
-        """Measure start and memory in a fresh process, then latency beside the baseline."""
-        start = yield from self.call(f"{rung}: start", work.start, built[-1], self.given)
-        raw = self.run / "raw" / f"{rung}.npy"
-        step = yield from self.call(f"{rung}: measure", work.measure, built, self.given, self._experiment(), raw)
-        measured, begun = step.value, start.value
-        return Measurement(
-            size_bytes=sum(file.size_bytes for file in built[-1].artifact.files),
-            latency=replace(measured.latency, load_ms=begun.load_ms, cold_ms=begun.cold_ms),
-            throughput_per_s=measured.throughput_per_s,
-            memory_bytes=start.peak_memory_bytes,
-            score=quality.score if quality else None,
-            speedup=measured.speedup,
-        )
+        """Measure start and memory in fresh processes, then latency beside the baseline."""
+        measurement = yield from measuring.measured(self.steps, rung, built, self.scene)
+        return replace(measurement, score=quality.score, errors=quality.errors) if quality else measurement
 
     def trial(self, rung: str, candidate: Candidate, artifact: Artifact, measurement: Measurement) -> Trial:
         """Put a rung's record together, not judged yet."""
@@ -188,51 +170,22 @@ class _Climb:
         size = Size(measurement.size_bytes, model.parameters, model.macs, model.nodes)
         return Trial(rung, candidate.stages, (artifact,), measurement, model=size)
 
-    def judged(self, trial: Trial, baseline: Trial | None, previous: Trial | None) -> Trial:
+    def judged(self, trial: Trial, baseline: Trial | None, rivals: tuple[Trial, ...]) -> Trial:
         """Ask every gate of the recipe, then those that no recipe asks for."""
-        before, now = (baseline.measurement if baseline else None), trial.measurement
-        if now is None:
-            return trial
-        verdicts = [gate.judge(before, now) for gate in self.plan.recipe.gates]
-        rivals = [rival for rival in (previous, baseline) if rival]
+        verdicts = [gate.judge(baseline, trial) for gate in self.plan.recipe.gates]
         return replace(trial, verdicts=(*verdicts, *gates.implicit(trial, rivals)))
-
-    @overload
-    def call(self, step: str, piece: Callable[..., Work[T]], *arguments: object) -> Work[Returned[T]]: ...
-    @overload
-    def call(self, step: str, piece: Callable[..., T], *arguments: object) -> Work[Returned[T]]: ...
-    def call(self, step: str, piece: Callable[..., Any], *arguments: object) -> Work[Returned[Any]]:
-        """Run a piece of work in a child, its progress under the name of the step."""
-        limits = self.plan.recipe.limits
-        if piece is work.measure:
-            limits = limits.model_copy(update={"seconds": limits.seconds + math.ceil(limits.measure)})
-        called = isolation.call(piece, *arguments, limits=limits, verbose=self.verbose)
-        self.step = step
-        yield Progress(step)
-        try:
-            while True:
-                progress = next(called)
-                yield replace(progress, step=step if progress.step in step else f"{step}, {progress.step}")
-        except StopIteration as stop:
-            returned: Returned[Any] = stop.value
-            return returned
 
     def _out(self, name: str) -> Path:
         folder = self.scratch / name
         folder.mkdir(parents=True)
         return folder / "model.onnx"
 
-    def _experiment(self) -> Experiment:
-        recipe = self.plan.recipe
-        targets = tuple(gate.target() for gate in recipe.gates if isinstance(gate, gates.Latency))
-        shape = {name: units.write_shape(dims) for name, dims in self.plan.shapes.items()}
-        return Experiment(recipe.load, targets, recipe.limits.measure, recipe.seed, shape, max_samples=_MOST_SAMPLES)
-
 
 def _scoring(plan: Plan) -> Scoring | None:
     if plan.evaluation is None or plan.metric is None:
         return None
-    return Scoring(plan.metric, plan.evaluation, plan.recipe.seed, plan.environment.saturates)
+    wanted = score.Wanted(plan.metric, plan.recipe.seed, plan.recipe.data.alphabet)
+    return Scoring(wanted, plan.evaluation, plan.environment.saturates, plan.steady)
 
 
 def _needs_evaluation(rung: Rung) -> bool:

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from compressor import graph, isolation, machine, runtime
+from compressor import graph, isolation, machine, runtime, samples
+from compressor.bench import noise as noises
 from compressor.graph import Summary
 from compressor.isolation import Limits
+from compressor.pipeline.steps import Steps
 from compressor.plan.dims import settle
-from compressor.records import Model, Shapes, Work
+from compressor.records import Model, Noise, Shapes, Work
+
+_FEEDS = 16
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,17 @@ def doctor() -> Work[Machine]:
     return (yield from isolation.call(_doctor, limits=Limits())).value
 
 
+def noise(seconds: float) -> Work[Noise]:
+    """Measure a small model against itself, in a child, to learn what difference this machine can see.
+
+    Raises:
+        InputError: The time is too short.
+    """
+    steps = Steps(Limits(), verbose=False)
+    with steps.of("doctor --noise"):
+        return (yield from steps.call("noise", _noise, seconds, more_s=seconds)).value
+
+
 def _inspect(path: Path, given: Shapes) -> Inspected:
     model = graph.open_model(path)
     if not given and not _is_settled(model):
@@ -76,3 +93,13 @@ def _doctor() -> Machine:
         versions=machine.versions(),
         extras=machine.extras(),
     )
+
+
+def _noise(seconds: float) -> Work[Noise]:
+    with TemporaryDirectory(prefix="compress-") as folder:
+        path = graph.probe(Path(folder) / "probe.onnx")
+        model = graph.open_model(path)
+        shapes = settle(model.inputs, {}, {})
+        feeds = tuple(samples.synthetic(model.inputs, shapes, _FEEDS, 0, {}))
+        opener = partial(runtime.load, path, runtime.options(1, spinning=False))
+        return (yield from noises.noise((opener, opener), feeds, seconds, 0))

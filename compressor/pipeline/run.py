@@ -17,8 +17,9 @@ from compressor import formats, isolation, plan, recipe, registry, workspace
 from compressor.errors import InputError, MachineError, PublishError, RungError
 from compressor.pipeline import choose
 from compressor.pipeline.climb import climb
+from compressor.pipeline.summary import data, original
 from compressor.plan import Job, Plan
-from compressor.records import Artifact, Data, Original, Progress, Report, Trial, Work
+from compressor.records import Artifact, Progress, Report, Trial, Work
 
 SCHEMA_VERSION = 1
 
@@ -117,8 +118,8 @@ def _report(settled: Plan, baseline: Trial, trials: tuple[Trial, ...], folder: P
         verdict=verdict,
         chosen=chosen,
         warnings=(*settled.warnings, *_cut_short(settled, trials, verdict)),
-        model=_original(settled),
-        data=_data(settled),
+        model=original(settled.model),
+        data=data(settled),
         baseline=baseline,
         trials=trials,
         environment=settled.environment,
@@ -127,29 +128,6 @@ def _report(settled: Plan, baseline: Trial, trials: tuple[Trial, ...], folder: P
         raw={path.stem: path.relative_to(folder).as_posix() for path in raw},
         started=datetime.now(UTC),
         duration_s=0.0,
-    )
-
-
-def _original(settled: Plan) -> Original:
-    model = settled.model
-    return Original(
-        name=model.path.stem,
-        sha256=model.sha256,
-        size_bytes=model.size_bytes,
-        parameters=model.parameters,
-        macs=model.macs,
-        nodes=model.nodes,
-        opset=model.opset,
-    )
-
-
-def _data(settled: Plan) -> Data:
-    preprocess = settled.recipe.data.preprocess
-    return Data(
-        calibration=settled.calibration.source,
-        evaluation=settled.evaluation.source if settled.evaluation else None,
-        preprocess=preprocess.model_dump(mode="json", exclude_none=True) if preprocess else None,
-        metric=settled.metric,
     )
 
 

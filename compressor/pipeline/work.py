@@ -1,25 +1,22 @@
-"""The pieces of work that run in children: each opens what it needs, returns records and paths, and ends.
+"""Pieces of work in children that make something: a normalised model, a stage's model, an artifact.
 
 A new piece of work is a module-level function here whose arguments and result can be pickled.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from compressor import graph, runtime, score
-from compressor.bench import measure as bench
+from compressor import graph, runtime
 from compressor.engines import Onnxruntime
 from compressor.errors import InputError, RungError
 from compressor.isolation import Returned
-from compressor.records import Applied, Artifact, Audit, Did, Model, Score, Session, Shapes, Work
+from compressor.pipeline.built import Built
+from compressor.records import Applied, Audit, Did, Model, Shapes, Work
 from compressor.samples import Samples
 from compressor.stages import Stage
 
@@ -27,8 +24,6 @@ _SAME_DB = 40.0
 """Rounding leaves over 100 dB in float32 and about 55 in float16; a wrong graph is below 20."""
 _COMPARED = 16
 """Samples over which SQNR is taken after each stage."""
-_FEEDS = 16
-"""Different samples that a measurement cycles through."""
 
 
 @dataclass(frozen=True)
@@ -50,48 +45,6 @@ class Given:
     samples: Samples
     run: Path
     steady: bool  # the original agrees with itself when it is run twice
-
-
-@dataclass(frozen=True)
-class Built:
-    """An artifact with the engine that opens it."""
-
-    engine: Onnxruntime
-    artifact: Artifact
-
-    def open(self, run: Path) -> Session:
-        """Load it exactly as it is to be served."""
-        return self.engine.open(self.artifact, run)
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """How quality is judged."""
-
-    metric: str
-    samples: Samples
-    seed: int
-    saturates: bool
-
-    def score(self, before: score.Recorded, now: score.Recorded) -> Score:
-        """Score recorded outputs against the labels, or against the original's outputs."""
-        return score.score(self.metric, before.open(), now.open(), self.samples.labels(), self.seed)
-
-
-@dataclass(frozen=True)
-class Quality:
-    """What an artifact gave for the evaluation samples, and what that is worth."""
-
-    outputs: score.Recorded
-    score: Score
-
-
-@dataclass(frozen=True)
-class Start:
-    """What a fresh process takes until its first answer."""
-
-    load_ms: float
-    cold_ms: float
 
 
 def normalise(given: Given, out: Path) -> Work[Made]:
@@ -120,45 +73,6 @@ def build(engine: Onnxruntime, model: Model, folder: Path, run: Path) -> Built:
     return Built(engine, engine.build(model, folder, run))
 
 
-def start(built: Built, given: Given) -> Start:
-    """Load an artifact and answer once; this process does nothing else, so its peak memory is the artifact's."""
-    feeds = next(iter(given.samples))
-    runtime.providers()  # importing ONNX Runtime is no part of loading a model
-    begin = time.perf_counter()
-    session = built.open(given.run)
-    loaded = time.perf_counter()
-    session(feeds)
-    return Start((loaded - begin) * 1e3, (time.perf_counter() - loaded) * 1e3)
-
-
-def measure(built: tuple[Built, ...], given: Given, experiment: bench.Experiment, raw: Path) -> Work[bench.Measured]:
-    """Measure the last of one or two artifacts, both loaded together; raw latencies go to `raw` (int64 ns)."""
-    sessions = [one.open(given.run) for one in built]
-    measured = yield from bench.measure(sessions, tuple(islice(given.samples, _FEEDS)), experiment)
-    raw.parent.mkdir(exist_ok=True)
-    np.save(raw, np.stack([timing.latencies_ns for timing in measured.timings]), allow_pickle=False)
-    return replace(measured, timings=())
-
-
-def quality(built: Built, scoring: Scoring, before: score.Recorded | None, given: Given, folder: Path) -> Work[Quality]:
-    """Run an artifact over the evaluation samples and score it beside the baseline; by itself without `before`.
-
-    Where this CPU's integer kernels can saturate, it is scored once more with exact integer arithmetic.
-
-    Raises:
-        InputError: The baseline is no better than guessing: a comparison with it would prove nothing.
-    """
-    recorded = yield from _recorded(built, scoring.samples, given.run, folder / "real")
-    if before is None:
-        return Quality(recorded, _baseline_score(scoring, recorded))
-    found = _candidate_score(scoring, before, recorded)
-    if scoring.saturates and graph.holds_qdq(given.run / built.artifact.files[0].path):
-        exact = replace(built.artifact, options=runtime.emulated(built.artifact.options))
-        ideal = yield from _recorded(replace(built, artifact=exact), scoring.samples, given.run, folder / "exact")
-        found = replace(found, emulated=scoring.score(before, ideal).value)
-    return Quality(recorded, found)
-
-
 def applied(name: str, settings: Mapping[str, Any], step: Returned[Made]) -> Applied:
     """Say in the report's words what a stage did."""
     made, did = step.value, step.value.did
@@ -174,27 +88,6 @@ def applied(name: str, settings: Mapping[str, Any], step: Returned[Made]) -> App
         changed=did.changed,
         uncalibrated=did.uncalibrated,
     )
-
-
-def _recorded(built: Built, samples: Samples, run: Path, folder: Path) -> Work[score.Recorded]:
-    folder.mkdir(parents=True)
-    return (yield from score.outputs(built.open(run), samples, folder))
-
-
-def _candidate_score(scoring: Scoring, before: score.Recorded, recorded: score.Recorded) -> Score:
-    try:
-        return scoring.score(before, recorded)
-    except InputError as error:  # the metric took the baseline's outputs, so it is the candidate's that are wrong
-        raise RungError(str(error)) from error
-
-
-def _baseline_score(scoring: Scoring, recorded: score.Recorded) -> Score:
-    if broken := score.broken(recorded.open()):
-        raise InputError(f"the original model: {broken}; nothing can be compared with that: repair model or data")
-    found, labels = scoring.score(recorded, recorded), scoring.samples.labels()
-    if labels is not None and (doubt := score.near_chance(found, labels)):
-        raise InputError(doubt)
-    return replace(found, drop=None, drop_low=None, drop_high=None)
 
 
 def _checked(given: Given, did: Did, out: Path) -> Work[Made]:

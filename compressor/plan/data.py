@@ -6,7 +6,7 @@ A new rule about which samples serve for what belongs here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compressor import graph, samples
@@ -14,10 +14,17 @@ from compressor.errors import InputError
 from compressor.recipe import Calibration, Recipe
 from compressor.records import Model, Shapes
 from compressor.samples import Samples
+from compressor.score.text import symbols
 
 _SYNTHETIC = 32
 _SHARED = 0.05
 """Share of the evaluation samples that may also stand in the calibration set by chance."""
+_CHECKED = 64
+"""Samples that are looked at where they only keep a model busy."""
+_MADE_UP = "no samples: measured on made-up inputs"
+_UNSCORED = (
+    "no evaluation data: outputs are compared on made-up inputs; give --evaluation to compare what they are worth"
+)
 _NO_DATA = (
     "no calibration data: the ranges of static INT8 come from made-up inputs, so such an artifact is uncalibrated, and "
     "accuracy is unknown; give --calibration, or put {name}.npz into calibration_data beside the model"
@@ -49,8 +56,8 @@ def files(recipe: Recipe, model: Model, folder: Path) -> Files | None:
         InputError: A named file is not there.
     """
     asked = recipe.data
-    calibration = _located(asked.calibration.path, folder) if asked.calibration else None
-    evaluation = _located(asked.evaluation.path, folder) if asked.evaluation else None
+    calibration = located(asked.calibration.path, folder) if asked.calibration else None
+    evaluation = located(asked.evaluation.path, folder) if asked.evaluation else None
     if calibration is None or evaluation is None:
         found = samples.roles(samples.find(model.path, Path.cwd()), model.path)
         calibration, evaluation = calibration or found.calibration, evaluation or found.evaluation
@@ -67,8 +74,7 @@ def sets(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> S
         InputError: A file does not serve the model, a value is not finite, or both sets hold the same samples.
     """
     if found is None:
-        made_up = samples.synthetic(model.inputs, shapes, _SYNTHETIC, recipe.seed, graph.index_limits(model.path))
-        return Sets(made_up, None, (_NO_DATA.format(name=model.path.stem),))
+        return Sets(made_up(recipe, model, shapes), None, (_NO_DATA.format(name=model.path.stem),))
     calibration, evaluation, shared = _apart(found, recipe, model, shapes)
     notes = list(shared)
     for one in filter(None, (calibration, evaluation)):
@@ -79,9 +85,67 @@ def sets(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> S
     return Sets(calibration, evaluation, tuple(dict.fromkeys(notes)))
 
 
-def resolved(sets: Sets, recipe: Recipe) -> Mapping[str, object]:
-    """Give the recipe's data block with the sources that were used, by absolute path."""
-    blocks = {}
+def compared(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> Sets:
+    """Give the samples that two models are compared on: all that are named for it, else those that a run would score.
+
+    Raises:
+        InputError: As for `sets`.
+    """
+    if found is None:
+        return Sets(made_up(recipe, model, shapes), None, (_UNSCORED,))
+    asked = recipe.data.evaluation
+    if asked is None or recipe.data.calibration is not None:
+        return sets(found, recipe, model, shapes)
+    named = _read(found.evaluation, recipe, model, shapes)
+    named = named.take(asked.samples or len(named), recipe.seed)
+    named.check()
+    return Sets(named, named, named.notes)
+
+
+def busying(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> Sets:
+    """Give samples that only keep a model busy, so that few of them are looked at.
+
+    Raises:
+        InputError: A file does not serve the model, or a value is not finite.
+    """
+    if found is None:
+        return Sets(made_up(recipe, model, shapes), None, (_MADE_UP,))
+    whole = _read(found.calibration, recipe, model, shapes)
+    few = replace(whole, indices=whole.indices[:_CHECKED])
+    few.check()
+    return Sets(few, None, few.notes)
+
+
+def made_up(recipe: Recipe, model: Model, shapes: Shapes) -> Samples:
+    """Give samples drawn from the recipe's seed.
+
+    Raises:
+        InputError: Values of an input's type cannot be made up.
+    """
+    return samples.synthetic(model.inputs, shapes, _SYNTHETIC, recipe.seed, graph.index_limits(model.path))
+
+
+def at_shapes(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> tuple[Samples, str | None]:
+    """Give the calibration samples at other shapes, or else made-up ones and why the samples do not serve there."""
+    if found is None:
+        return made_up(recipe, model, shapes), None
+    try:
+        whole = _read(found.calibration, recipe, model, shapes)
+    except InputError as error:  # they serve at the main shapes
+        return made_up(recipe, model, shapes), str(error)
+    return replace(whole, indices=whole.indices[:_CHECKED]), None
+
+
+def resolved(sets: Sets, recipe: Recipe, folder: Path) -> Mapping[str, object]:
+    """Give the recipe's data block with the files that are used, by absolute path.
+
+    Raises:
+        InputError: The alphabet is not there, or is none.
+    """
+    blocks: dict[str, object] = {}
+    if recipe.data.alphabet is not None:
+        blocks["alphabet"] = alphabet = located(recipe.data.alphabet, folder)
+        symbols(alphabet)
     if not sets.calibration.source.synthetic:
         blocks["calibration"] = {"path": sets.calibration.source.source, "samples": len(sets.calibration)}
     if sets.evaluation:
@@ -89,7 +153,7 @@ def resolved(sets: Sets, recipe: Recipe) -> Mapping[str, object]:
     return {**recipe.data.model_dump(mode="json", exclude_none=True), **blocks}
 
 
-def _located(path: Path, folder: Path) -> Path:
+def located(path: Path, folder: Path) -> Path:
     """Find a path of the recipe: from the recipe's folder, else from the working folder."""
     places = [place / path for place in (folder, Path.cwd())]
     try:
@@ -100,11 +164,15 @@ def _located(path: Path, folder: Path) -> Path:
     raise InputError(f"{path}: no such file or folder; looked for {' and '.join(map(str, dict.fromkeys(places)))}")
 
 
+def _read(path: Path, recipe: Recipe, model: Model, shapes: Shapes) -> Samples:
+    return samples.read(path, model.inputs, shapes, recipe.data.preprocess)
+
+
 def _apart(
     found: Files, recipe: Recipe, model: Model, shapes: Shapes
 ) -> tuple[Samples, Samples | None, tuple[str, ...]]:
     def read(path: Path) -> Samples:
-        return samples.read(path, model.inputs, shapes, recipe.data.preprocess)
+        return _read(path, recipe, model, shapes)
 
     wanted = (recipe.data.calibration or Calibration(path=Path())).samples
     scored = recipe.data.evaluation.samples if recipe.data.evaluation else None

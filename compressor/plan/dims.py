@@ -36,6 +36,52 @@ def settle(inputs: Sequence[Tensor], given: Shapes, observed: Shapes) -> Shapes:
     return {name: tuple(d for d in dims if isinstance(d, int)) for name, dims in shapes.items()}
 
 
+def at_batch(inputs: Sequence[Tensor], shapes: Shapes, batch: int) -> Shapes:
+    """Give settled shapes with another batch: the first axis of every input that leaves it open.
+
+    Raises:
+        InputError: All first axes are fixed, at other numbers.
+    """
+    open_ = [tensor for tensor in inputs if shapes[tensor.name] and not isinstance((tensor.shape or (None,))[0], int)]
+    if not open_ and {dims[0] for dims in shapes.values() if dims} != {batch}:
+        raise InputError(f"batch {batch}: {_fixed(inputs)}")
+    return restated(inputs, shapes, {tensor.name: (batch, *shapes[tensor.name][1:]) for tensor in open_})
+
+
+def restated(inputs: Sequence[Tensor], shapes: Shapes, given: Shapes) -> Shapes:
+    """Give settled shapes with some of them stated anew, and with what a symbol then stands for in the others.
+
+    Raises:
+        InputError: A given shape does not fit.
+    """
+    _check_names(inputs, given)
+    bound = {
+        symbol: value
+        for tensor in inputs
+        for symbol, value in zip(tensor.shape or (), given.get(tensor.name, ()), strict=False)
+        if isinstance(symbol, str)
+    }
+    rest = {
+        t.name: tuple(
+            bound.get(dim, now) if isinstance(dim, str) else now
+            for dim, now in zip(t.shape, shapes[t.name], strict=True)
+        )
+        for t in inputs
+        if t.shape is not None
+    }
+    return settle(inputs, {**shapes, **rest, **given}, {})
+
+
+def _fixed(inputs: Sequence[Tensor]) -> str:
+    tensor = next((tensor for tensor in inputs if tensor.shape), None)
+    if tensor is None:
+        return "the model has no input with a batch axis"
+    return (
+        f"input {tensor.name!r} is {_written(tensor.shape or ())}, its first axis fixed; export the model with a "
+        "dynamic batch axis (torch.onnx.export takes dynamic_shapes), or leave this batch out"
+    )
+
+
 def _known(tensor: Tensor, given: Shapes, observed: Shapes) -> tuple[Dimension, ...]:
     """Give what recipe and samples say of each dimension."""
     rank = None if tensor.shape is None else len(tensor.shape)

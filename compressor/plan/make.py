@@ -5,14 +5,17 @@ What must hold before the first minute of work is a step of `make`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from compressor import graph, machine, registry, runtime, score, workspace
+from compressor.bench.load import Load, Trace
 from compressor.engines import Engine, Onnxruntime
 from compressor.plan import data
-from compressor.plan.dims import settle
+from compressor.plan.data import Files, Sets
+from compressor.plan.dims import at_batch, settle
+from compressor.plan.points import Point, points
 from compressor.recipe import Recipe, Rung
 from compressor.records import Environment, Feeds, Model, Shapes
 from compressor.samples import Samples
@@ -20,12 +23,18 @@ from compressor.samples import Samples
 
 @dataclass(frozen=True)
 class Job:
-    """What was asked: a recipe for a model, where reports go, and where the recipe's relative paths start."""
+    """What was asked: a recipe for a model, where reports go, and where the recipe's relative paths start.
+
+    `compressed`: rungs are built. `scored`: outputs are judged. `batch`: what the open first axes become.
+    """
 
     model: Path
     recipe: Recipe
     reports: Path
     folder: Path
+    scored: bool = True
+    compressed: bool = True
+    batch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,7 @@ class Plan:
     recipe: Recipe
     model: Model
     shapes: Shapes
+    points: tuple[Point, ...]
     calibration: Samples
     evaluation: Samples | None
     metric: str | None
@@ -56,21 +66,25 @@ def make(job: Job) -> Plan:
     unshaped = graph.open_model(job.model.absolute())
     files = data.files(recipe, unshaped, job.folder)
     shapes = settle(unshaped.inputs, recipe.shapes, files.observed if files else {})
+    shapes = shapes if job.batch is None else at_batch(unshaped.inputs, shapes, job.batch)
     model = graph.at_shapes(unshaped, shapes)
-    sets = data.sets(files, recipe, model, shapes)
-    metric, steady = _metric(recipe, model, sets)
+    sets = _sets(job)(files, recipe, model, shapes)
+    metric, steady = _metric(recipe, model, sets) if job.scored else (None, _runs(model, sets))
+    stated, notes = points(files, recipe, model, shapes)
     engine = _engine(recipe.engine)
     environment = machine.environment(engine.threads or 1, spinning=engine.spinning, saturates=runtime.saturates())
     settled = {
         "shapes": shapes,
         "engine": engine,
-        "rungs": tuple(_rung(rung, model.path, saturates=environment.saturates) for rung in recipe.rungs),
-        "data": recipe.data.model_validate({**data.resolved(sets, recipe), "metric": metric}),
+        "load": _load(recipe.load, job.folder),
+        "rungs": tuple(_rung(rung, model.path, environment) if job.compressed else rung for rung in recipe.rungs),
+        "data": recipe.data.model_validate({**data.resolved(sets, recipe, job.folder), "metric": metric}),
     }
     return Plan(
         recipe=recipe.model_copy(update=settled),
         model=model,
         shapes=shapes,
+        points=stated,
         calibration=sets.calibration,
         evaluation=sets.evaluation if metric else None,
         metric=metric,
@@ -79,6 +93,7 @@ def make(job: Job) -> Plan:
         registry=uri,
         warnings=(
             *sets.warnings,
+            *notes,
             *_doubts(recipe.data.metric, model, sets, metric, steady=steady),
             *_oversubscribed(environment),
         ),
@@ -96,7 +111,28 @@ def _registered(job: Job) -> tuple[Recipe, str | None]:
     return job.recipe.model_copy(update={"registry": settled}), uri
 
 
-def _metric(recipe: Recipe, model: Model, sets: data.Sets) -> tuple[str | None, bool]:
+def _sets(job: Job) -> Callable[[Files | None, Recipe, Model, Shapes], Sets]:
+    if not job.scored:
+        return data.busying
+    return data.sets if job.compressed else data.compared
+
+
+def _load(load: Load, folder: Path) -> Load:
+    """Settle where a trace lies, and make sure that it can be read."""
+    if not isinstance(load, Trace):
+        return load
+    settled = load.model_copy(update={"path": data.located(load.path, folder)})
+    settled.arrivals_s()
+    return settled
+
+
+def _runs(model: Model, sets: Sets) -> bool:
+    """Make sure that the model runs; nobody asks whether it agrees with itself where nothing is scored."""
+    runtime.check_runs(model.path, next(iter(sets.calibration)))
+    return True
+
+
+def _metric(recipe: Recipe, model: Model, sets: Sets) -> tuple[str | None, bool]:
     """Choose the metric by running the original, and find out whether that agrees with itself."""
     feeds = next(iter(sets.calibration))
     outputs = runtime.check_runs(model.path, feeds)
@@ -110,7 +146,7 @@ def _metric(recipe: Recipe, model: Model, sets: data.Sets) -> tuple[str | None, 
     return (metric if steady or not score.metric(metric).reference else None), steady
 
 
-def _doubts(asked: str | None, model: Model, sets: data.Sets, metric: str | None, *, steady: bool) -> Iterator[str]:
+def _doubts(asked: str | None, model: Model, sets: Sets, metric: str | None, *, steady: bool) -> Iterator[str]:
     """Say what is odd about the original itself, and what its score does not use."""
     labels = sets.evaluation.labels() if sets.evaluation else None
     if labels is not None and asked is None and (metric is None or score.metric(metric).reference):
@@ -140,8 +176,8 @@ def _engine(engine: Engine) -> Onnxruntime:
     return engine.resolve(machine.cpus_usable())
 
 
-def _rung(rung: Rung, model: Path, *, saturates: bool) -> Rung:
-    stages = tuple(stage.resolve(model, saturates=saturates) for stage in rung.stages)
+def _rung(rung: Rung, model: Path, environment: Environment) -> Rung:
+    stages = tuple(stage.resolve(model, saturates=environment.saturates) for stage in rung.stages)
     return rung.model_copy(update={"stages": stages, "engine": rung.engine and _engine(rung.engine)})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compressor.recipe.file import parse, read, schema, starter, write
-from compressor.recipe.override import Overrides, override, shapes
+from compressor.recipe.override import Overrides, batches, override, shapes
 from compressor.recipe.tree import BASELINE, LADDER, Calibration, Data, Evaluation, Recipe, Rung, default
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Overrides",
     "Recipe",
     "Rung",
+    "batches",
     "default",
     "override",
     "parse",

@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from compressor.bench import load
+from compressor.bench.load import Load
 from compressor.engines import Auto, Onnxruntime
 from compressor.errors import InputError
 from compressor.gates import PERCENTILES, Accuracy, Gate, Latency
@@ -21,6 +23,8 @@ from compressor.units import shape
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+_ENGINES = {"auto": Auto, "onnxruntime": Onnxruntime}
+_LARGEST_BATCH = 65536
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,10 @@ class Overrides:
     registry: str | None = None
     name: str | None = None
     threads: int | None = None
+    rate: str | None = None
+    duration: str | None = None
+    engine: str | None = None
+    metric: str | None = None
 
 
 def override(recipe: Recipe, given: Overrides) -> Recipe:
@@ -50,7 +58,9 @@ def override(recipe: Recipe, given: Overrides) -> Recipe:
             "data": _data(recipe.data, given),
             "shapes": {**recipe.shapes, **shapes(given.shapes)},
             "registry": _changed(recipe.registry, "--registry or --name", uri=given.registry, name=given.name),
-            "engine": _engine(recipe.engine, given.threads),
+            "engine": _engine(recipe.engine, given),
+            "load": recipe.load if given.rate is None else _load(given.rate),
+            "limits": _changed(recipe.limits, "--duration", measure=given.duration),
         }
     )
 
@@ -62,6 +72,23 @@ def shapes(given: Iterable[str]) -> dict[str, tuple[int, ...]]:
         InputError: One is not NAME=DIMENSIONS.
     """
     return dict(map(_shape, given))
+
+
+def batches(given: str) -> tuple[int, ...]:
+    """Read a `--batch` flag: batch sizes such as `1,2,4`, in their order.
+
+    Raises:
+        InputError: One is no whole number from 1 to 65536, or stands twice.
+    """
+    texts = [text.strip() for text in given.split(",")]
+    for text in texts:
+        if not _is_batch(text):
+            expected = f"expected whole numbers from 1 to {_LARGEST_BATCH} such as 1,2,4"
+            raise InputError(f"--batch: {expected}, found {text[:80]!r}")
+    found = tuple(map(int, texts))
+    if twice := next((size for size in found if found.count(size) > 1), None):
+        raise InputError(f"--batch: {twice} stands twice")
+    return found
 
 
 def _gates(gates: tuple[Gate, ...], given: Overrides) -> tuple[Gate, ...]:
@@ -79,7 +106,7 @@ def _gates(gates: tuple[Gate, ...], given: Overrides) -> tuple[Gate, ...]:
 def _gate(gate: Gate, given: Overrides) -> Gate:
     if isinstance(gate, Latency):
         return _changed(gate, "--reserve", reserve=given.reserve)
-    return _changed(gate, "--max-drop", max_drop=given.max_drop)
+    return _changed(gate, "--max-drop", max_drop=given.max_drop) if isinstance(gate, Accuracy) else gate
 
 
 def _sla(text: str) -> Latency:
@@ -95,7 +122,7 @@ def _data(data: Data, given: Overrides) -> Data:
         data = data.model_copy(update={"calibration": Calibration(path=given.calibration, **kept)})
     if given.evaluation is not None:
         data = data.model_copy(update={"evaluation": Evaluation(path=given.evaluation)})
-    return data
+    return data if given.metric is None else data.model_copy(update={"metric": given.metric})
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -105,11 +132,28 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, _read("--shape", lambda: shape(dims))
 
 
-def _engine(engine: Auto | Onnxruntime, threads: int | None) -> Auto | Onnxruntime:
-    if threads is None:
+def _engine(engine: Auto | Onnxruntime, given: Overrides) -> Auto | Onnxruntime:
+    if given.engine is not None:
+        if given.engine not in _ENGINES:
+            raise InputError(f"--engine: expected one of {', '.join(_ENGINES)}, found {given.engine!r}")
+        kind = _ENGINES[given.engine]
+        engine = engine if isinstance(engine, kind) else kind()
+    if given.threads is None:
         return engine
     spinning = engine.spinning if isinstance(engine, Onnxruntime) else False
-    return _read("--threads", lambda: Onnxruntime(threads=threads, spinning=spinning))
+    return _read("--threads", lambda: Onnxruntime(threads=given.threads, spinning=spinning))
+
+
+def _load(text: str) -> Load:
+    try:
+        return load.parse(text)
+    except InputError as error:
+        raise InputError(f"--rate: {error}") from error
+
+
+def _is_batch(text: str) -> bool:
+    whole = text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST_BATCH))
+    return whole and 1 <= int(text) <= _LARGEST_BATCH
 
 
 def _changed(value: M, flag: str, **fields: object) -> M:

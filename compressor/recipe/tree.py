@@ -12,7 +12,8 @@ from pydantic import BaseModel, Field, PlainSerializer, field_validator, model_v
 
 from compressor.bench.load import Closed, Load
 from compressor.engines import Auto, Engine
-from compressor.gates import Accuracy, Gate, Latency
+from compressor.gates import PERCENTILES, Accuracy, At, Gate, Latency
+from compressor.grammar import key
 from compressor.isolation import Limits
 from compressor.registry import Registry
 from compressor.samples import Preprocess
@@ -40,13 +41,16 @@ class Evaluation(BaseModel, frozen=True, extra="forbid"):
 class Data(BaseModel, frozen=True, extra="forbid"):
     """Where inputs come from and how they become what the model takes. Unset paths are looked for beside the model.
 
-    `metric` is one of top1, top5, agreement, cosine, mae, or `package.module:function`.
+    `metric` is top1, top5, f1 or auc against classes, mae or spearman against numbers, cer or wer against texts, map
+    against boxes, agreement, cosine or sqnr against the original model, or `package.module:function`. `alphabet`: a
+    text file with a symbol a line, for cer and wer of a model whose outputs score characters.
     """
 
     calibration: Calibration | None = None
     evaluation: Evaluation | None = None
     preprocess: Preprocess | None = None
     metric: str | None = None
+    alphabet: FilePath | None = None
 
 
 class Rung(BaseModel, frozen=True, extra="forbid"):
@@ -75,6 +79,7 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
     data: Data = Data()
     engine: Engine = Auto()
     load: Load = Closed()
+    others: tuple[At, ...] = Field(default=(), description="Further batch sizes and shapes that are measured.")
     rungs: tuple[Rung, ...] = Field(default=LADDER, min_length=1)
     gates: tuple[Gate, ...] = Field(default=(Accuracy(max_drop="1%"),), min_length=1)
     limits: Limits = Limits()
@@ -90,9 +95,11 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
 
     @model_validator(mode="after")
     def _gates_differ(self) -> Self:
-        kinds = [type(gate) for gate in self.gates]
-        if kinds.count(Accuracy) > 1:
+        if sum(isinstance(gate, Accuracy) for gate in self.gates) > 1:
             raise ValueError("expected at most one accuracy gate")
+        judged = [_judged(gate) for gate in self.gates]
+        if twice := next((name for name in judged if judged.count(name) > 1), None):
+            raise ValueError(f"expected gates that judge different things, found two for {twice}")
         return self
 
 
@@ -100,3 +107,11 @@ def default(sla: Latency | None = None) -> Recipe:
     """Give the recipe behind `--sla`: the whole ladder, the latency gate, and a drop of at most 1 %."""
     gates = (Accuracy(max_drop="1%"),)
     return Recipe(gates=(sla, *gates) if sla else gates)
+
+
+def _judged(gate: Gate) -> str:
+    """Name what a gate judges: the same for two gates that could contradict each other."""
+    settings = gate.model_dump(by_alias=True, exclude_none=True)
+    percentile = next((f" {name}" for name in PERCENTILES if isinstance(gate, Latency) and name in settings), "")
+    at: At | None = getattr(gate, "at", None)
+    return f"{key(type(gate))}{percentile}" + (f" at {at.name()}" if at else "")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from compressor.errors import PublishError
+from compressor.errors import CompressorError
 from compressor.registry.place import database, public
 
 _ENVIRONMENT = {
@@ -26,16 +26,16 @@ _ENVIRONMENT = {
 
 
 @contextmanager
-def connected(uri: str, folder: Path) -> Iterator[Any]:
+def connected(uri: str, refusal: Callable[[str], CompressorError]) -> Iterator[Any]:
     """Give an `mlflow.MlflowClient` for the tracking URI; no other process of ours uses an SQLite file meanwhile.
 
     Sets mlflow's environment variables where they are unset, and the URI for all of mlflow in this process.
 
     Raises:
-        PublishError: MLflow refused; the sentence names the run's `folder`, in which everything is kept.
+        CompressorError: MLflow refused; what `refusal` makes of its reason.
     """
     _import_quietly()
-    with _translated(uri, folder), _alone(database(uri)):
+    with _translated(refusal), _alone(database(uri)):
         yield _open(uri)
 
 
@@ -61,7 +61,7 @@ def _import_quietly() -> None:
 
 
 @contextmanager
-def _translated(uri: str, folder: Path) -> Iterator[None]:
+def _translated(refusal: Callable[[str], CompressorError]) -> Iterator[None]:
     from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -69,11 +69,7 @@ def _translated(uri: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, CommandError, OSError) as error:
-        reason = public(str(error).strip().partition("\n")[0])
-        raise PublishError(
-            f"registry {public(uri)}: the run was not recorded: {reason}; everything is kept in {folder}: put the "
-            f"registry right, then `compress publish {folder / 'report.json'}`"
-        ) from error
+        raise refusal(public(str(error).strip().partition("\n")[0])) from error
 
 
 def _alone(file: Path | None) -> AbstractContextManager[Any]:

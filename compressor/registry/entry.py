@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from itertools import islice
 from typing import Any
 
 from compressor import workspace
-from compressor.records import Artifact, Report, Trial
+from compressor.records import Artifact, Measurement, Report, Trial
 
 _DESCRIPTION_CHARACTERS = 5000  # the width of mlflow's column model_versions.description
 _PARAM_CHARACTERS = 6000  # mlflow 3.17 cuts longer values, with a warning
 _PARAMS = 100  # mlflow 3.17 takes no more in one call
+_POINT = ("p50_ms", "p99_high_ms", "throughput_per_s")  # of another load or shape: no more, there may be many
+_STARTUP = ("value_ms", "high_ms")
 _CUT = "\n\n(The rest stands in the artifact report.md.)\n"
 
 
@@ -82,12 +84,23 @@ def _numbers(trial: Trial) -> dict[str, float]:
     if (measured := trial.measurement) is not None:
         found |= _fields(measured) | _fields(measured.latency)
         found |= _fields(measured.score, "score_") | _fields(measured.speedup, "speedup_")
+        found |= _losses(measured) | _fields(measured.startup, "startup_", _STARTUP)
+        for other in measured.others:
+            found |= _fields(other, f"{workspace.file_name(other.at)}.", _POINT)
     return found
 
 
-def _fields(record: Any, prefix: str = "") -> dict[str, float]:
-    """Give the fields that hold a number; none of None."""
-    values = {field.name: getattr(record, field.name) for field in fields(record)} if record is not None else {}
+def _losses(measured: Measurement) -> dict[str, float]:
+    """Give what the worst class lost, and the error that 95 % of the samples stay below at the worst output."""
+    worst = measured.score.worst if measured.score else None
+    found = _fields(worst, "score_worst_", ("label", "drop"))
+    return found | ({"error_p95": max(far.p95 for far in measured.errors.values())} if measured.errors else {})
+
+
+def _fields(record: Any, prefix: str = "", only: Collection[str] = ()) -> dict[str, float]:
+    """Give the fields that hold a number, all or `only` some; none of None."""
+    names = [field.name for field in fields(record) if not only or field.name in only] if record is not None else []
+    values = {name: getattr(record, name) for name in names}
     return {f"{prefix}{name}": value for name, value in values.items() if type(value) in (int, float)}
 
 

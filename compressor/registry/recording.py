@@ -5,8 +5,10 @@ What a record shows is added in `entry`; another kind of artifact is registered 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +25,8 @@ from compressor.registry.place import Registry, database, public
 _CHAMPION = "champion"
 _LOGGED = ("report.json", "report.md", "recipe.yaml")
 _MODEL_FILE = "model.onnx"  # where mlflow's onnx flavor looks
+SESSION_FILE = "session.json"
+"""The options that the model was measured with, beside it as in the folder of a run."""
 _REQUIRED = ("mlflow", "onnx", "onnxruntime")
 _METRICS_PER_BATCH = 500  # mlflow 3.17 takes at most 1000
 
@@ -47,7 +51,7 @@ def record(uri: str, report: Report, folder: Path) -> Registration:
         PublishError: MLflow refused, a file is missing, or what arrived is not what was measured.
     """
     _check_files(folder)
-    with connected(uri, folder) as client:
+    with connected(uri, partial(_refused, uri, folder)) as client:
         experiment_id = _experiment(client, report.model.name, database(uri))
         run_id = _recorded(client, experiment_id, report) or _record(client, experiment_id, report, folder)
         return _registration(client, uri, report, run_id)
@@ -57,6 +61,13 @@ def _check_files(folder: Path) -> None:
     missing = [name for name in _LOGGED if not (folder / name).is_file()]
     if missing:
         raise PublishError(f"{folder}: expected the folder of a run, but {', '.join(missing)} is missing")
+
+
+def _refused(uri: str, folder: Path, reason: str) -> PublishError:
+    return PublishError(
+        f"registry {public(uri)}: the run was not recorded: {reason}; everything is kept in {folder}: put the "
+        f"registry right, then `compress publish {folder / 'report.json'}`"
+    )
 
 
 def _experiment(client: Any, name: str, file: Path | None) -> str:
@@ -152,6 +163,7 @@ def _save(run: _Run, artifact: Artifact, logged: Any, target: Path) -> None:
     )
     for name, file in _placed(artifact).items():
         workspace.copy(run.folder / file.path, target / name)
+    workspace.write_text(target / SESSION_FILE, json.dumps(dict(artifact.options), indent=2) + "\n")
     model.model_size_bytes = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     model.save(str(target / "MLmodel"))
 

@@ -164,50 +164,28 @@ def test_independent_violations_have_a_dispersion_of_about_one(percentile: float
     assert np.mean([d for d in found if d is not None]) == pytest.approx(1, abs=0.08)
 
 
-def test_quantiles_of_students_t_agree_with_the_tables() -> None:
-    assert stats._student(0.95, 19) == pytest.approx(1.7291, abs=1e-4)
-    assert stats._student(0.99, 19) == pytest.approx(2.5395, abs=1e-3)
+# Quantiles from published tables, rounded to as many digits.
+STUDENT = {
+    (0.975, 1): 12.706,
+    (0.975, 2): 4.303,
+    (0.975, 3): 3.182,
+    (0.975, 7): 2.365,
+    (0.99, 7): 2.998,
+    (0.95, 19): 1.729,
+    (0.99, 19): 2.539,
+    (0.995, 120): 2.617,
+}
 
 
-def test_a_planted_five_percent_is_found() -> None:
-    rng = np.random.default_rng(4)
-    moment = rng.lognormal(0, 0.2, 300)  # what the machine does to both of a pair
-    baseline, candidate = moment * rng.normal(10.5, 0.2, 300), moment * rng.normal(10, 0.2, 300)
-    found = stats.speedup(baseline, candidate, seed=0)
-    assert found is not None
-    assert 1 < found.low < 1.05 < found.high < 1.1
-    assert found.low < found.ratio < found.high
+@pytest.mark.parametrize(("quantile", "freedom"), STUDENT)
+def test_quantiles_of_students_t_agree_with_the_tables(quantile: float, freedom: int) -> None:
+    assert stats.student(quantile, freedom) == pytest.approx(STUDENT[quantile, freedom], abs=6e-4)
 
 
-def test_the_same_model_twice_rarely_has_an_interval_without_one() -> None:
-    rng = np.random.default_rng(5)
-    false = 0
-    for seed in range(200):
-        moment = rng.lognormal(0, 0.3, 160)
-        found = stats.speedup(moment * rng.normal(1, 0.1, 160), moment * rng.normal(1, 0.1, 160), seed)
-        assert found is not None
-        false += not found.low <= 1 <= found.high
-    assert false <= 16
-
-
-def test_swapping_baseline_and_candidate_inverts_the_ratio() -> None:
-    rng = np.random.default_rng(6)
-    a, b = rng.lognormal(0, 0.1, 160), rng.lognormal(0, 0.1, 160)
-    forth, back = stats.speedup(a, b, 0), stats.speedup(b, a, 0)
-    assert forth is not None
-    assert back is not None
-    assert forth.ratio * back.ratio == pytest.approx(1)
-
-
-def test_a_speedup_needs_six_pairs() -> None:
-    assert stats.speedup(np.ones(5), np.ones(5), 0) is None
-    assert stats.speedup(np.full(6, 2.0), np.ones(6), 0) == stats.Speedup(2, 2, 2)
-
-
-def test_stragglers_of_an_incomplete_block_do_not_count() -> None:
-    baseline, candidate = np.ones(169), np.ones(169)
-    baseline[160:] = 1000
-    assert stats.speedup(baseline, candidate, 0) == stats.Speedup(1, 1, 1)
+def test_the_spread_of_a_mean_covers_it_as_often_as_it_says() -> None:
+    drawn = np.random.default_rng(4).normal(size=(2000, 5))
+    outside = sum(abs(values.mean()) > stats.spread(values, 0.95) for values in drawn)
+    assert 150 <= outside <= 250  # 10 % of 2000, sd 13
 
 
 def test_more_samples_allow_more_violations() -> None:

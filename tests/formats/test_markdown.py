@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 
 from compressor import records as r
 from compressor.formats import markdown
+from compressor.formats.markdown import markup
 
 HARMFUL = "a|b <script>x</script> <https://x.y> `code` *c* [d](e) &amp; \\ $f$ ~~g~~ _h_\n# i"
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -120,7 +121,7 @@ def test_every_rung_has_its_row_and_the_chosen_one_is_marked(report: r.Report) -
         "6.4 MB",
         "1 ms (at most 1 ms)",
         "31.5 ms (at most 33.2 ms)",
-        "2.50 [2.25, 2.75], over 78.5 ms",
+        "2.50 [2.25, 2.75], over 78.5 ms, 8 rounds (2.12 to 2.88)",
     ]
     assert int8[5:] == ["0.745 [0.59, 0.89] (n = 40, 0.744 with exact integers)", "0.005 [-0.01, 0.02]", "met"]
     assert broken == ["int8-fused", *["-"] * 6, "not built (fuse): the simplifier refused it"]
@@ -128,8 +129,33 @@ def test_every_rung_has_its_row_and_the_chosen_one_is_marked(report: r.Report) -
 
 def test_a_percentile_without_a_bound_is_no_firm_number(report: r.Report) -> None:
     others = _tables(_section(markdown.render(report), "Other shapes and loads"))[0]
-    assert others[1] == ["int8", "input 1x3x8x8", "closed", "1 ms (at most 1 ms)", "n = 100, too few"]
+    assert others[0] == ["rung", "at", "shape", "load", "p50", "p99", "throughput"]
+    assert others[1] == [
+        *("int8", "batch 8", "input 1x3x8x8", "closed (overloaded: cut short)"),
+        *("1 ms (at most 1 ms)", "n = 100, too few", "120/s [110/s, 130/s]"),
+    ]
     assert "60 ms" not in markdown.render(report)
+
+
+def test_what_a_rung_takes_stands_in_a_table(report: r.Report) -> None:
+    header, baseline, int8 = _tables(_section(markdown.render(report), "What it takes"))[0]
+    assert header == ["rung", "load", "first call", "start", "peak memory", "throughput", "cost per million"]
+    assert baseline == ["baseline", "30.5 ms", "9 ms", "-", "5 MB", "120/s [110/s, 130/s]", "-"]
+    assert int8 == ["int8", "30.5 ms", "9 ms", "120 ms (at most 150 ms)", "4 MB", "120/s [110/s, 130/s]", "0.12 USD"]
+
+
+def test_what_changed_in_the_outputs_names_each_output_and_the_worst_class(report: r.Report) -> None:
+    changed = _section(markdown.render(report), "What changed in the outputs")
+    assert "- **int8**, logits: SQNR 31.2 dB; relative error 3.00 % on average, 5.00 % at the 95th" in changed
+    assert "- **int8**, worst class 7, 75.00 % → 50.00 % of 12 samples, drops by 25.00 % (12.50 % to 37.5" in changed
+    assert "(top1)" in changed
+
+
+def test_sizes_and_rates_of_gates_are_written_for_people(report: r.Report) -> None:
+    size = r.Verdict("size", True, 6_400_000, 8_000_000, None, None, "why", "B")  # noqa: FBT003
+    trial = replace(report.trials[0], verdicts=(size, replace(size, gate="throughput", limit=1500.0, unit="/s")))
+    rows = _tables(_section(markdown.render(replace(report, trials=(trial,))), "Gates"))[0]
+    assert [row[3:5] for row in rows[2:]] == [["6.4 MB", "8 MB"], ["6,400,000/s", "1,500/s"]]
 
 
 def _int8(report: r.Report, **changed: Any) -> r.Report:
@@ -197,9 +223,11 @@ def test_many_nodes_left_alone_for_one_reason_are_counted(report: r.Report) -> N
 def test_warnings_data_environment_loading_and_recipe_are_there(report: r.Report) -> None:
     text = markdown.render(report)
     assert "- the machine was busy\n" in _section(text, "Warnings")
-    assert ["evaluation", "evaluation.npz (n = 40, synthetic, sha256 sha-of-evaluation)"] in _tables(text)[3]
-    assert ["versions", "onnxruntime 1.2.3"] in _tables(text)[4]
-    assert ["int8/net.onnx", "6.4 MB", "sha-of-int8"] in _tables(text)[5]
+    assert ["evaluation", "evaluation.npz (n = 40, synthetic, sha256 sha-of-evaluation)"] in _tables(
+        _section(text, "Data")
+    )[0]
+    assert ["versions", "onnxruntime 1.2.3"] in _tables(_section(text, "Environment"))[0]
+    assert ["int8/net.onnx", "6.4 MB", "sha-of-int8"] in _tables(_section(text, "How to load it"))[0]
     fences = {token.info: token.content for token in PARSER.parse(text) if token.type == "fence"}
     assert "ort.InferenceSession(" in fences["python"]
     assert fences["yaml"].startswith("version: 1\n")
@@ -223,6 +251,12 @@ def test_a_run_that_measured_little_still_has_a_report(report: r.Report) -> None
 
 def _with_everywhere(report: r.Report, text: str) -> r.Report:
     int8, broken = report.trials
+    assert int8.measurement
+    assert int8.measurement.score
+    other = replace(int8.measurement.others[0], at=text, load=text, shape={text: text})
+    score = replace(int8.measurement.score, metric=text)
+    far = int8.measurement.errors["logits"]
+    measured = replace(int8.measurement, others=(other,), errors={text: far}, score=score)
     stage = replace(int8.stages[0], stage=text, did=text, sqnr_db={text: 1.0}, audit=r.Audit(excluded={text: text}))
     verdict = r.Verdict(text, met=False, observed=1.0, limit=2.0, low=None, high=None, reason=text)
     return replace(
@@ -232,7 +266,7 @@ def _with_everywhere(report: r.Report, text: str) -> r.Report:
         model=replace(report.model, name=text),
         data=r.Data(r.Source(text, text, 1, synthetic=False), None, {text: text}, text),
         trials=(
-            replace(int8, rung=text, stages=(stage,), verdicts=(verdict,)),
+            replace(int8, rung=text, stages=(stage,), measurement=measured, verdicts=(verdict,)),
             replace(broken, failure=r.Failure(text, text)),
         ),
         environment=replace(report.environment, machine=text, cpu=text, versions={text: text}),
@@ -252,7 +286,7 @@ def test_names_and_reasons_are_shown_as_they_are_and_not_read_as_markup(report: 
 
 @given(text=st.text(st.sampled_from("`|<>&*_[]()#~\\$\n ab1.-+="), min_size=1, max_size=20))
 def test_any_text_keeps_the_tables_whole(text: str) -> None:
-    cell = markdown._text(text)
+    cell = markup.text(text)
     ((_, row),) = _tables(f"| a | b |\n| --- | --- |\n| {cell} | end |")
     assert row == [" ".join(text.split()), "end"]
 

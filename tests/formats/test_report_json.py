@@ -37,11 +37,17 @@ PLANNED = {
 }
 # What was added since: fields may be added, never changed or removed.
 ADDED = {
-    "trials.0.measurement.latency": "preempted bounds",
+    "trials.0.measurement": "errors startup",
+    "trials.0.measurement.errors.logits": "n sqnr_db mean p95 max_abs",
+    "trials.0.measurement.latency": "preempted bounds at throughput_per_s throughput_low_per_s throughput_high_per_s "
+    "stalled offered_per_s overloaded rounds",
     "trials.0.measurement.latency.bounds.0": "percentile confidence value_ms low_ms high_ms limit_ms violations "
     "dispersion steady needed",
-    "trials.0.measurement.score": "reference relative",
-    "trials.0.measurement.speedup": "baseline_p50_ms",
+    "trials.0.measurement.score": "reference relative worst",
+    "trials.0.measurement.score.worst": "label n before value drop drop_low drop_high",
+    "trials.0.measurement.speedup": "baseline_p50_ms rounds lowest highest preempted stalled",
+    "trials.0.measurement.startup": "percentile confidence value_ms low_ms high_ms limit_ms violations dispersion "
+    "steady needed",
     "trials.0.stages.0": "changed uncalibrated",
     "trials.0.stages.0.audit": "integer_nodes float_nodes qdq_left excluded",
     "trials.0.verdicts.0": "unit",
@@ -97,6 +103,7 @@ def test_a_report_without_the_fields_added_since_is_read_as_if_they_said_nothing
     tree = json.loads(formats.render(report, "json"))
     trial = tree["trials"][0]
     del trial["measurement"]["score"]["relative"], trial["measurement"]["speedup"]["baseline_p50_ms"]
+    del trial["measurement"]["errors"], trial["measurement"]["startup"], trial["measurement"]["latency"]["at"]
     del trial["stages"][0]["changed"], trial["stages"][0]["uncalibrated"], trial["verdicts"][0]["unit"]
     path = tmp_path / "report.json"
     path.write_text(json.dumps(tree))
@@ -105,6 +112,7 @@ def test_a_report_without_the_fields_added_since_is_read_as_if_they_said_nothing
     assert found.measurement.score
     assert found.measurement.speedup
     assert (found.measurement.score.relative, found.measurement.speedup.baseline_p50_ms) == (False, None)
+    assert (found.measurement.errors, found.measurement.startup, found.measurement.latency.at) == ({}, None, "")
     assert (found.stages[0].changed, found.stages[0].uncalibrated, found.verdicts[0].unit) == (True, False, "")
 
 

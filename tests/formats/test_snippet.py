@@ -62,4 +62,4 @@ def test_a_strange_file_name_does_no_harm(tmp_path: Path, name: str) -> None:
 def test_the_script_needs_onnxruntime_only(tmp_path: Path) -> None:
     text = _write_script(tmp_path, "net.onnx", {}).read_text()
     imports = [line for line in text.splitlines() if line.startswith(("import", "from"))]
-    assert imports == ["from pathlib import Path", "import onnxruntime as ort"]
+    assert imports == ["import os", "from pathlib import Path", "import onnxruntime as ort"]

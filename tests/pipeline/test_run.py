@@ -18,7 +18,7 @@ import small
 
 from compressor import formats, gates, recipe
 from compressor.errors import InputError
-from compressor.pipeline import Request, Result, prepare, run, work
+from compressor.pipeline import Request, Result, prepare, run, timing, work
 from compressor.plan import Job
 from compressor.records import Progress, Trial, Verdict
 
@@ -203,7 +203,7 @@ def test_a_child_that_goes_wrong_costs_its_rung_only(
 
 
 def test_a_baseline_that_cannot_be_measured_ends_in_a_report(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "measure", broken.crash)
+    monkeypatch.setattr(timing, "measure", broken.crash)
     report = go(model)[1].report
     assert (report.verdict, report.chosen, report.trials) == ("fail", None, ())
     assert report.baseline.failure is not None
@@ -317,3 +317,51 @@ def test_metadata_and_dimension_names_reach_the_artifact(tmp_path: Path) -> None
         assert {"names": "a,b,c,d"}.items() <= {p.key: p.value for p in made.metadata_props}.items()
         assert (made.doc_string, made.model_version, made.domain) == ("what it is", 7, "org.example")
         assert made.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+
+
+def test_further_points_are_measured_and_judged_on_every_rung(model: Path) -> None:
+    text = """
+        rungs: [{name: int8, stages: [quantize]}]
+        others: [{shapes: {x: 2x3x8x8}}]
+        gates:
+          - latency: {p99: 10s}
+          - latency: {p99: 10s, at: {batch: 4}}
+          - startup: {max: 60s}
+          - cost: {max: 1000 USD/1M, per_hour: 0.5}
+          - size: {max: 1MB}
+        limits: {measure: 20s}
+        registry: {uri: none}
+        """
+    result = go(model, text)[1]
+    report = result.report
+    (trial,) = report.trials
+    assert [(verdict.gate, verdict.met) for verdict in trial.verdicts[:5]] == [
+        ("latency p99", True),
+        ("latency p99 at batch 4", True),
+        ("startup", True),
+        ("cost", True),
+        ("size", True),
+    ]
+    for one in (report.baseline, trial):
+        assert one.measurement is not None
+        assert [(other.at, other.shape["x"]) for other in one.measurement.others] == [
+            ("x 2x3x8x8", "2x3x8x8"),
+            ("batch 4", "4x3x8x8"),
+        ]
+        for other, name in zip(one.measurement.others, ("x_2x3x8x8", "batch_4"), strict=True):
+            raw = np.load(result.folder / report.raw[f"{one.rung}-{name}"])
+            assert raw.shape == (1, other.n)
+            assert other.mean_ms == pytest.approx(raw[0].mean() / 1e6)
+        assert one.measurement.startup is not None
+        assert one.measurement.cost_per_million == pytest.approx(0.5 / 3600 / one.measurement.throughput_per_s * 1e6)
+    assert trial.measurement is not None
+    assert trial.measurement.errors["logits"].n == 100
+    assert trial.measurement.errors["logits"].sqnr_db == pytest.approx(trial.stages[-1].sqnr_db["logits"], abs=5)
+
+
+def test_an_open_load_measures_the_candidate_and_pairs_give_its_speed(model: Path) -> None:
+    text = f"rungs: [{{name: int8, stages: [quantize]}}]\nload: {{constant: {{rate: 200/s}}}}\n{GATES}"
+    trial = go(model, text.replace("20s}", "4s}"))[1].report.trials[0]
+    assert trial.measurement is not None
+    assert trial.measurement.latency.load.startswith("constant 200/s")
+    assert trial.measurement.speedup is not None

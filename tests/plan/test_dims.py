@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compressor.errors import InputError
-from compressor.plan.dims import Dimension, settle
+from compressor.plan.dims import Dimension, at_batch, restated, settle
 from compressor.records import Tensor
 
 
@@ -69,3 +69,30 @@ def test_a_misspelt_input_is_pointed_out() -> None:
 def test_an_input_that_holds_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="input 'x' is 0x64: it holds nothing"):
         settle([tensor("x", 0, 64)], {}, {})
+
+
+def test_a_batch_stands_on_every_open_first_axis_and_wherever_its_symbol_does() -> None:
+    inputs = [tensor("x", "batch", 3), tensor("state", 2, "batch", 4), tensor("rate")]
+    shapes = {"x": (1, 3), "state": (2, 1, 4), "rate": ()}
+    assert at_batch(inputs, shapes, 8) == {"x": (8, 3), "state": (2, 8, 4), "rate": ()}
+
+
+def test_a_batch_on_inputs_without_a_first_axis_is_refused() -> None:
+    with pytest.raises(InputError, match="batch 2: the model has no input with a batch axis"):
+        at_batch([tensor("rate")], {"rate": ()}, 2)
+
+
+def test_an_input_of_unknown_rank_takes_the_batch() -> None:
+    assert at_batch([Tensor("x", "float32", None)], {"x": (1, 5)}, 2) == {"x": (2, 5)}
+
+
+def test_a_symbol_that_is_stated_anew_moves_the_other_inputs_too() -> None:
+    inputs = [tensor("ids", "b", "s"), tensor("mask", "b", "s")]
+    assert restated(inputs, {"ids": (1, 7), "mask": (1, 7)}, {"ids": (2, 9)}) == {"ids": (2, 9), "mask": (2, 9)}
+
+
+def test_a_shape_that_does_not_fit_is_refused_at_a_point_too() -> None:
+    with pytest.raises(InputError, match=r"shapes\.x: expected a shape that fits batchx3, found 1x4"):
+        restated([tensor("x", "batch", 3)], {"x": (1, 3)}, {"x": (1, 4)})
+    with pytest.raises(InputError, match="no input 'y'"):
+        restated([tensor("x", "batch", 3)], {"x": (1, 3)}, {"y": (1, 4)})

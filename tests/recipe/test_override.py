@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from compressor.bench.load import Constant, Load, Poisson, Trace
 from compressor.engines import Auto, Onnxruntime
 from compressor.errors import InputError
-from compressor.gates import Accuracy, Latency
-from compressor.recipe import Overrides, Recipe, default, override, parse
+from compressor.gates import Accuracy, Latency, Size
+from compressor.recipe import Overrides, Recipe, batches, default, override, parse
 
 
 def test_without_flags_a_recipe_stays_as_it_is() -> None:
@@ -63,6 +64,55 @@ def test_threads_keep_what_else_the_recipe_says_of_the_engine() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "load"),
+    [
+        ("200/s", Constant(rate="200/s")),
+        ("poisson:2/min", Poisson(rate="2/min")),
+        ("arrivals.csv", Trace(path="arrivals.csv")),
+    ],
+)
+def test_a_rate_is_a_load(text: str, load: Load) -> None:
+    assert override(default(), Overrides(rate=text)).load == load
+
+
+def test_duration_metric_and_engine() -> None:
+    changed = override(default(), Overrides(duration="30s", metric="top5", engine="onnxruntime", threads=2))
+    assert (changed.limits.measure, changed.limits.seconds) == (30, default().limits.seconds)
+    assert changed.data.metric == "top5"
+    assert changed.engine == Onnxruntime(threads=2)
+
+
+def test_an_engine_that_is_named_again_keeps_its_settings() -> None:
+    asked = Recipe(engine=Onnxruntime(threads=3))
+    assert override(asked, Overrides(engine="onnxruntime")).engine == Onnxruntime(threads=3)
+    assert override(asked, Overrides(engine="auto")).engine == Auto()
+
+
+def test_flags_leave_gates_that_they_do_not_mean_alone() -> None:
+    asked = Recipe(gates=(Size(max="1MB"), Accuracy(max_drop="1%")))
+    assert override(asked, Overrides(sla="5ms", max_drop="2%")).gates == (
+        Latency(p99="5ms"),
+        Size(max="1MB"),
+        Accuracy(max_drop="2%"),
+    )
+
+
+def test_batch_sizes_keep_their_order() -> None:
+    assert batches("4, 1,65536") == (4, 1, 65536)
+
+
+@pytest.mark.parametrize("text", ["", "1,", "0", "65537", "1.5", "-1", "two", "1,²", "9" * 5000])
+def test_what_is_no_batch_size_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--batch: expected whole numbers from 1 to 65536"):
+        batches(text)
+
+
+def test_a_batch_size_that_stands_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="--batch: 2 stands twice"):
+        batches("1,2,4,02")
+
+
+@pytest.mark.parametrize(
     ("flags", "message"),
     [
         (Overrides(sla="50"), "--sla: p99: expected a time such as 50ms, found '50'"),
@@ -78,6 +128,11 @@ def test_threads_keep_what_else_the_recipe_says_of_the_engine() -> None:
         (Overrides(max_drop="200%"), "--max-drop: expected a percentage from 0% to 100%, found '200%'"),
         (Overrides(sla="5ms", reserve="x"), "--reserve: expected a time such as 50ms, found 'x'"),
         (Overrides(name="a/b"), "--registry or --name: name: "),
+        (Overrides(rate="poisson:fast"), "--rate: expected a rate above 0 such as 200/s or poisson:200/s, found "),
+        (Overrides(rate="0/s"), "--rate: expected a rate above 0"),
+        (Overrides(duration="30"), "--duration: measure: expected a time such as 50ms, found '30'"),
+        (Overrides(duration="0s"), "--duration: measure: expected greater than 0, found 0"),
+        (Overrides(engine="tensorrt"), "--engine: expected one of auto, onnxruntime, found 'tensorrt'"),
     ],
 )
 def test_a_wrong_flag_is_named(flags: Overrides, message: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from compressor import recipe
+from compressor.bench.load import Poisson
 from compressor.engines import Onnxruntime
 from compressor.errors import InputError
 from compressor.gates import Accuracy, Latency
@@ -49,6 +50,23 @@ def test_the_grammar_of_the_design_is_read() -> None:
     assert read.rungs[3].engine == Onnxruntime(threads=2, spinning=False)
     assert read.gates == (Latency(p99="50ms"), Accuracy(max_drop="1%"))
     assert (read.limits.memory, read.limits.measure) == (8 * 2**30, 60)
+
+
+def test_loads_and_further_points_are_read() -> None:
+    read = recipe.parse(
+        """
+        data: {alphabet: letters.txt}
+        load: {poisson: {rate: 200/s, workers: 2, sessions: own}}
+        others: [{batch: 8}, {shapes: {x: 1x3x32x32}}]
+        gates: [{latency: {p99: 5ms}}, {latency: {p50: 5ms}}, {latency: {p99: 9ms, at: {batch: 8}}}]
+        """,
+        "r",
+    )
+    assert read.load == Poisson(rate="200/s", workers=2, sessions="own")
+    assert [at.name() for at in read.others] == ["batch 8", "x 1x3x32x32"]
+    assert read.data.alphabet == Path("letters.txt")
+    assert recipe.parse(recipe.write(read), "again") == read
+    jsonschema.validate(yaml.safe_load(recipe.write(read)), recipe.schema())
 
 
 def test_the_default_ladder_is_the_one_of_the_design() -> None:
@@ -101,7 +119,7 @@ def test_a_recipe_survives_being_written(text: str) -> None:
         ("gates: [{latency: {p99: 5ms, p95: 4ms}}]", "expected exactly one of p50, p90, p95, p99, p99.9, found "),
         ("gates: [{latency: {p99: 5ms, reserve: 5ms}}]", "expected a reserve below p99: 5ms, found 5ms"),
         ("gates: [latency]", "expected exactly one of p50"),
-        ("gates: [{accuracy: {}}]", "recipe.gates[0].accuracy.max_drop: required, but missing"),
+        ("gates: [{accuracy: {}}]", "recipe.gates[0].accuracy: expected max_drop, min or both, found neither"),
         ("gates: [{accuracy: {max_drop: 0.01}}]", "expected a percentage such as 20%, found 0.01"),
         ("version: 2", "recipe.version: expected 1, found 2"),
         ("seed: 0\nseed: 1", "r.yaml: line 2, column 1: not readable as YAML: the key 'seed' stands twice"),
@@ -114,7 +132,21 @@ def test_a_recipe_survives_being_written(text: str) -> None:
         ("rungs: [{name: a, stages: [fuse]}, {name: a, stages: [fuse]}]", "found 'a'"),
         ("rungs: [{name: ../a, stages: [fuse]}]", "recipe.rungs[0].name"),
         ("shapes: {x: '1x?x3'}", "expected a shape of whole numbers such as 1x3x224x224, found '1x?x3'"),
-        ("load: {closed: {concurrency: 4}}", "the only concurrency that can be measured so far, found 4"),
+        ("load: {closed: {concurrency: 0}}", "recipe.load.closed.concurrency: expected greater than or equal to 1"),
+        ("load: {constant: {rate: 200}}", "recipe.load.constant.rate: expected a rate such as 200/s, found 200"),
+        ("load: [1]", "recipe.load: expected one of closed, constant, poisson, trace, found [1]"),
+        ("others: [{batch: 0}]", "recipe.others[0].batch: expected greater than or equal to 1, found 0"),
+        ("others: [{}]", "recipe.others[0]: expected either batch or shapes, found neither"),
+        ("gates: [{accuracy: {max_drop: 1%}}, {accuracy: {min: 0.5}}]", "expected at most one accuracy gate"),
+        (
+            "gates: [{latency: {p99: 5ms}}, {latency: {p99: 6ms, reserve: 1ms}}]",
+            "expected gates that judge different things, found two for latency p99",
+        ),
+        (
+            "gates: [{latency: {p99: 5ms, at: {batch: 8}}}, {latency: {p99: 6ms, at: {batch: 8}}}]",
+            "found two for latency p99 at batch 8",
+        ),
+        ("gates: [{size: {max: 1MB}}, {size: {max: 2MB}}]", "found two for size"),
         ("engine: tensorflow", "recipe.engine: expected one of auto, onnxruntime, found 'tensorflow'"),
         (
             "shapes: {x: [1, 3]}",

@@ -3,6 +3,8 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from found import REPORT
+
 from compressor import records as r
 from compressor.registry import entry
 
@@ -49,6 +51,19 @@ def test_metrics_are_every_number_of_a_rung_under_its_name() -> None:
     assert found["int8.score_drop"] == 0.01
     assert found["int8.speedup_ratio"] == 2.0
     assert found["int8.throughput_per_s"] == 400.0
+
+
+def test_other_points_give_three_numbers_each_under_their_name() -> None:
+    found = {key: value for key, value in entry.metrics(REPORT).items() if key.startswith("int8.batch_8.")}
+    assert found == {"int8.batch_8.p50_ms": 1.0, "int8.batch_8.throughput_per_s": 120.0}
+
+
+def test_the_worst_class_the_largest_error_and_the_start_are_metrics() -> None:
+    found = entry.metrics(REPORT)
+    assert (found["int8.score_worst_label"], found["int8.score_worst_drop"]) == (7, 0.25)
+    assert found["int8.error_p95"] == 0.05
+    assert (found["int8.startup_value_ms"], found["int8.startup_high_ms"]) == (120.0, 150.0)
+    assert not [key for key in found if "percentile" in key or "before" in key or key.startswith("baseline.error")]
 
 
 def test_what_was_not_measured_is_no_metric() -> None:

@@ -1,29 +1,20 @@
-"""What people see: lines in a log, a table in a terminal, the last lines of a run."""
+"""Events as they come: lines in a log, a table in a terminal."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from compressor import console
-from compressor.pipeline import Result
 from compressor.records import (
     Artifact,
-    Data,
-    Environment,
     Failure,
     File,
     Latency,
     Measurement,
-    Original,
     Progress,
-    Registration,
-    Report,
     Score,
     Speedup,
     Trial,
@@ -61,26 +52,6 @@ def work() -> Generator[Progress | Trial, None, str]:
     return "the result"
 
 
-def report(**changes: object) -> Report:
-    made = Report(
-        schema_version=1,
-        verdict="pass",
-        chosen="int8",
-        warnings=("the machine was busy",),
-        model=Original("net", "0", 749_000, 1, None, 1, 17),
-        data=Data(None, None, None, None),
-        baseline=Trial("baseline"),
-        trials=(INT8,),
-        environment=Environment("m", "c", (), 2, 2, spinning=False, load=None, versions={}, saturates=False),
-        recipe={},
-        registry=Registration("sqlite:///x.db", "r", "net", "3", "champion"),
-        raw={},
-        started=datetime(2026, 1, 2, tzinfo=UTC),
-        duration_s=1.0,
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
-
-
 def test_a_log_gets_one_line_a_step_and_one_a_trial(capsys: pytest.CaptureFixture[str]) -> None:
     gained = "speed-up 1.80x (1.70 to 1.90); score top1 0.9917"
     assert console.follow(work(), quiet=False) == "the result"
@@ -113,13 +84,6 @@ def test_a_terminal_gets_a_table_that_names_are_not_markup_in(
     assert "not built: fuse: onnxsim crashed" in shown
 
 
-def test_no_color_is_honoured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("NO_COLOR", "1")
-    console.say("text", style="red")
-    assert "\x1b[31m" not in capsys.readouterr().err
-
-
 def test_an_error_in_the_work_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Generator[Progress, None, None]:
         yield Progress("step")
@@ -129,27 +93,3 @@ def test_an_error_in_the_work_comes_through(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("FORCE_COLOR", forced)
         with pytest.raises(ZeroDivisionError):
             console.follow(fails(), quiet=False)
-
-
-def test_the_last_lines_say_verdict_artifact_report_registry_and_what_next(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    console.verdict(Result(report(), tmp_path / "reports" / "net" / "1"))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "warning: the machine was busy"
-    assert lines[1].startswith("pass: int8 meets every gate: 749 kB → 214 kB (3.50 times smaller); 1.80 times as fast")
-    assert lines[2:5] == [
-        "artifact  reports/net/1/artifacts/int8/model.onnx",
-        "report    reports/net/1/report.md",
-        "registry  net version 3 @champion in sqlite:///x.db",
-    ]
-    assert lines[5].endswith("python reports/net/1/artifacts/int8/load.py")
-
-
-def test_without_a_choice_the_reasons_are_pointed_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    console.verdict(Result(report(verdict="fail", chosen=None, registry=None), tmp_path))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[1].startswith("fail: no candidate meets every gate.")
-    assert lines[2] == f"artifacts {tmp_path / 'artifacts'} (none is chosen)"
-    assert lines[-1] == f"next      read the reasons in {tmp_path / 'report.md'}"

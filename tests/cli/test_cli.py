@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jsonschema
@@ -16,43 +16,15 @@ import numpy as np
 import pipeline_broken as broken
 import psutil
 import pytest
-import small
 import yaml
 
 import compressor
-from compressor import cli, gates, recipe, registry
+from compressor import recipe, registry
 
-ROOT = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
 VENDORS = {"onnx", "onnx_ir", "onnxruntime", "onnxsim", "nncf", "mlflow", "torch", "psutil", "PIL"}
 Command = Callable[..., int]
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
-    """Give a function that runs a command line in this process and gives its exit code."""
-    monkeypatch.setattr(gates, "regression", lambda _before, _now: None)
-    terminate = signal.getsignal(signal.SIGTERM)
-    path = list(sys.path)
-
-    def call(*words: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["compress", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        return int(stopped.value.code or 0)
-
-    yield call
-    signal.signal(signal.SIGTERM, terminate)
-    sys.path[:] = path
-
-
-@pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
-    path = small.classifier(tmp_path / "net.onnx")
-    (tmp_path / "calibration_data").mkdir()
-    small.data(tmp_path / "calibration_data" / "net.npz", path, 200, seed=1)
-    return path
 
 
 def recipe_file(folder: Path, **changes: object) -> Path:
@@ -131,6 +103,8 @@ def test_no_data_exits_4_with_a_loud_warning(
         (["publish", "none.json"], "none.json"),
         (["recipe", "check", "none.yaml"], "none.yaml: cannot be read as a recipe"),
         (["recipe", "init", "net.onnx"], "net.onnx: exists already"),
+        (["run", "net.onnx", "--sla", "5ms", "--metric", "topp1"], "topp1"),
+        (["run", "net.onnx", "--sla", "5ms", "--rate", "0/s"], "expected a rate above 0"),
         (["run", "net.onnx", "--nonsense"], "No such option"),
     ],
 )
@@ -210,7 +184,7 @@ def test_a_bug_exits_1_with_its_traceback_and_where_to_report_it(model: Path) ->
         "work.apply = pipeline_broken.bug\ncli.main()"
     )
     words = [sys.executable, "-c", script, "run", str(model), "--recipe", str(recipe_file(model.parent))]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(ROOT)])}
     ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "ZeroDivisionError" in ended.stderr
@@ -226,7 +200,7 @@ def test_an_interrupted_run_stops_its_children_and_exits_with_the_signals_code(
         "work.apply = pipeline_broken.hang\ncli.main()"
     )
     words = [sys.executable, "-c", script, "run", str(model), "--recipe", str(recipe_file(model.parent))]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(ROOT)])}
     with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -300,7 +274,7 @@ def test_doctor_describes_this_machine(command: Command, capsys: pytest.CaptureF
     assert seen["cpus_usable"] <= len(os.sched_getaffinity(0))
     assert seen["versions"]["numpy"] == np.__version__
     assert "CPUExecutionProvider" in seen["providers"]
-    assert set(seen["extras"]) == {"torch", "tensorrt", "tensorrt-rtx", "openvino"}
+    assert set(seen["extras"]) == {"metrics", "torch", "tensorrt", "tensorrt-rtx", "openvino"}
     assert command("doctor") == 0
     assert "integer kernels" in capsys.readouterr().out
 

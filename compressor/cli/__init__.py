@@ -1,0 +1,79 @@
+"""The commands; turns errors and verdicts into exit codes.
+
+A new command is a function in a module here, and a line under `app`. Everything but typer is imported by the command
+that needs it: `--help` stays quick.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from compressor import __version__
+from compressor.cli import look, measure, recipes, run
+from compressor.errors import CompressorError, MachineError, refused
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        app()
+    except CompressorError as error:
+        typer.echo(f"compress: {error}", err=True)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        if (ours := refused(error)) is None:
+            _bug()
+        typer.echo(f"compress: {ours}", err=True)
+        sys.exit(MachineError.exit_code)
+    except Exception:  # noqa: BLE001 - what is none of ours is a bug of ours
+        _bug()
+    sys.exit(0)
+
+
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,  # noqa: FBT002
+) -> None:
+    if version:
+        typer.echo(f"compressor {__version__}")
+        raise typer.Exit
+
+
+def _bug() -> NoReturn:
+    """Keep the traceback of the exception being handled, and say where to report it."""
+    traceback.print_exc()
+    typer.echo("compress: a bug; please open an issue with the lines above and the command", err=True)
+    sys.exit(1)
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    """Unwind, which stops the children; 130 when interrupted, 143 when terminated."""
+    typer.echo(f"compress: stopped by {signal.Signals(number).name}; what was written so far stays", err=True)
+    sys.exit(128 + number)
+
+
+app = typer.Typer(
+    name="compress",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Compress and compile a trained model until it meets a latency budget, and prove it.",
+)
+app.callback(invoke_without_command=True)(_options)
+for command in (run.run, measure.bench, measure.compare, run.publish, run.report, look.inspect, look.doctor):
+    app.command()(command)
+
+_recipe = typer.Typer(no_args_is_help=True, help="Write and check recipe files.", rich_markup_mode=None)
+for part in (recipes.init, recipes.check, recipes.schema):
+    _recipe.command()(part)
+app.add_typer(_recipe, name="recipe")

@@ -1,0 +1,35 @@
+"""`compress inspect` and `compress doctor`: describing a model and this machine.
+
+What they show is added in `pipeline.look`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from compressor.cli import options
+
+
+def inspect(model: options.ModelPath, shape: options.Shapes = None, as_json: options.Json = False) -> None:  # noqa: FBT002
+    """Describe a model: parameters, multiply-accumulates, operators, inputs and outputs, what could become INT8."""
+    from compressor import console, pipeline
+    from compressor.recipe import shapes
+
+    seen = console.follow(pipeline.inspect(model, shapes(shape or ())), quiet=True)
+    console.inspected(seen, as_json=as_json)
+
+
+def doctor(
+    noise: Annotated[bool, typer.Option("--noise", help="Measure which difference this machine can see.")] = False,  # noqa: FBT002
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long --noise measures.")] = 20,
+    as_json: options.Json = False,  # noqa: FBT002
+) -> None:
+    """Describe this machine: CPUs, instruction sets, whether integer kernels saturate, GPU, versions, extras."""
+    from compressor import console, pipeline
+
+    if noise:
+        console.noise(console.follow(pipeline.noise(seconds), quiet=as_json), as_json=as_json)
+    else:
+        console.machine(console.follow(pipeline.doctor(), quiet=True), as_json=as_json)

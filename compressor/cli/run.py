@@ -1,0 +1,127 @@
+"""`compress run` and what deals with the report that it leaves.
+
+A new option of `run` is a parameter there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from compressor.cli import options
+from compressor.errors import InputError, PublishError
+
+if TYPE_CHECKING:
+    from compressor.pipeline import Request, Result
+    from compressor.records import Progress, Trial
+
+EXIT = {"pass": 0, "fail": 3, "inconclusive": 4}
+
+
+def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
+    model: options.ModelPath,
+    sla: options.Sla = None,
+    recipe: options.RecipePath = None,
+    calibration: Annotated[Path | None, typer.Option(metavar="PATH", help="Inputs that settle INT8 ranges.")] = None,
+    evaluation: options.Evaluation = None,
+    metric: options.Metric = None,
+    max_drop: options.MaxDrop = None,
+    reserve: Annotated[str | None, typer.Option(help="Part of the budget kept for the network, e.g. 5ms.")] = None,
+    rate: options.Rate = None,
+    shape: options.Shapes = None,
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Where reports go.")] = Path("reports"),
+    registry: options.Registry = None,
+    name: Annotated[str | None, typer.Option(help="Name of the registered model.")] = None,
+    threads: options.Threads = None,
+    every: Annotated[bool, typer.Option("--all", help="Climb every rung, also past one that is enough.")] = False,  # noqa: FBT002
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show the plan, stop.")] = False,  # noqa: FBT002
+    as_json: Annotated[bool, typer.Option("--json", help="Print report.json on stdout.")] = False,  # noqa: FBT002
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,  # noqa: FBT002
+    verbose: options.Verbose = False,  # noqa: FBT002
+) -> None:
+    """Climb the ladder until a rung meets every gate; report, register, and exit with the verdict."""
+    from compressor import console
+    from compressor.pipeline import Request, prepare
+    from compressor.plan import Job
+    from compressor.recipe import Overrides
+
+    if sla is None and recipe is None:
+        raise InputError("run: nothing says how fast is fast enough; give --sla 50ms, or --recipe FILE")
+    given = Overrides(
+        sla=sla,
+        reserve=reserve,
+        max_drop=max_drop,
+        calibration=options.here(calibration),
+        evaluation=options.here(evaluation),
+        shapes=tuple(shape or ()),
+        registry=registry,
+        name=name,
+        threads=threads,
+        rate=rate,
+        metric=metric,
+    )
+    asked, folder = options.settle(recipe, given)
+    request = Request(Job(model, asked, output, folder), every=every, verbose=verbose)
+    if dry_run:
+        console.plan(console.follow(prepare(request), quiet=quiet))
+        return
+    sys.exit(_climb(request, quiet=quiet, as_json=as_json))
+
+
+def publish(
+    path: Annotated[Path, typer.Argument(metavar="REPORT.json", show_default=False)],
+    registry: Annotated[str | None, typer.Option(metavar="URI", help="Default: what the recipe says.")] = None,
+) -> None:
+    """Record a finished run in the registry that its recipe names; once more does no harm."""
+    import json
+
+    from compressor import console, formats, pipeline
+    from compressor.recipe import parse
+
+    done = formats.read(path)
+    asked = parse(json.dumps(dict(done.recipe)), f"{path}: recipe")
+    uri = registry or asked.registry.uri or "none"
+    if uri == "none":
+        raise InputError(f"{path}: its recipe names no registry; give --registry URI")
+    result = pipeline.Result(done, path.absolute().parent, uri)
+    console.verdict(console.follow(pipeline.publish(result), quiet=True))
+
+
+def report(
+    path: Annotated[Path, typer.Argument(metavar="REPORT.json", show_default=False)],
+    suffix: Annotated[str, typer.Option("--format", help="md or json.")] = "md",
+) -> None:
+    """Print a report that a run wrote, in another format."""
+    from compressor import console, formats
+
+    console.result(formats.render(formats.read(path), suffix))
+
+
+def _climb(request: Request, *, quiet: bool, as_json: bool) -> int:
+    """Run, publish, show; give the exit code."""
+    from compressor import console, formats
+
+    done, refusal = console.follow(_published(request), quiet=quiet)
+    if not quiet:
+        console.verdict(done)
+    if as_json:
+        console.result(formats.render(done.report, "json"))
+    if refusal:
+        raise refusal
+    return EXIT[done.report.verdict]
+
+
+def _published(request: Request) -> Generator[Progress | Trial, None, tuple[Result, PublishError | None]]:
+    """Run and record; a registry that refuses takes nothing from the result."""
+    from compressor import pipeline
+
+    settled = yield from pipeline.prepare(request)
+    done = yield from pipeline.run(settled, request)
+    try:
+        return (yield from pipeline.publish(done, verbose=request.verbose)), None
+    except PublishError as error:
+        return done, error

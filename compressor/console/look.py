@@ -1,0 +1,64 @@
+"""What was looked at: a model, or this machine.
+
+A line on either is a row here.
+"""
+
+from __future__ import annotations
+
+from compressor.console import out
+from compressor.pipeline import Inspected, Machine
+from compressor.records import Tensor
+from compressor.units import human_bytes
+
+
+def inspected(seen: Inspected, *, as_json: bool) -> None:
+    """Show a model."""
+    if as_json:
+        out.json(seen)
+        return
+    model, summary = seen.model, seen.summary
+    macs = "not settled: give --shape" if summary.macs is None else f"{summary.macs:,}"
+    rows = [
+        ("file", f"{model.path} ({human_bytes(summary.size_bytes)})"),
+        ("parameters", f"{summary.parameters:,}"),
+        ("MACs", macs),
+        ("nodes", f"{summary.nodes}: " + ", ".join(f"{n} {kind}" for kind, n in summary.operators.items())),
+        ("inputs", ", ".join(map(_tensor, model.inputs))),
+        ("outputs", ", ".join(map(_tensor, model.outputs))),
+        ("opset", ", ".join(f"{domain} {version}" for domain, version in summary.opsets.items())),
+        ("could be INT8", f"{summary.int8_share:.0%} of {human_bytes(summary.weight_bytes)} of weights"),
+        ("quantized", "yes, already" if summary.quantized else "no"),
+    ]
+    out.table(("what", "found"), rows)
+    out.warn(f"{name} was exported in training mode; export it in inference mode" for name in summary.training)
+    if summary.random:
+        out.warn([f"random operators ({', '.join(summary.random)}): outputs differ from run to run"])
+
+
+def machine(seen: Machine, *, as_json: bool) -> None:
+    """Show this machine."""
+    if as_json:
+        out.json(seen)
+        return
+    saturates = "saturate on U8 x S8: INT8 weights are kept to 7 bits" if seen.saturates else "exact"
+    extras = (
+        f"{name} {'yes' if there else f'no (pip install compressor[{name}])'}" for name, there in seen.extras.items()
+    )
+    rows = [
+        ("CPU", seen.cpu),
+        ("instruction sets", " ".join(seen.isa) or "none of interest"),
+        ("usable CPUs", str(seen.cpus_usable)),
+        ("memory", human_bytes(seen.memory_bytes)),
+        ("load", "unknown" if seen.load is None else f"{seen.load:.2f}"),
+        ("integer kernels", saturates),
+        ("GPU", seen.gpu or "none"),
+        ("providers", ", ".join(seen.providers)),
+        ("versions", ", ".join(f"{name} {version}" for name, version in seen.versions.items())),
+        ("extras", ", ".join(extras)),
+    ]
+    out.table(("what", "found"), rows)
+
+
+def _tensor(tensor: Tensor) -> str:
+    shape = "unknown shape" if tensor.shape is None else ", ".join("?" if d is None else str(d) for d in tensor.shape)
+    return f"{tensor.name} {tensor.dtype} [{shape}]"

@@ -1,0 +1,78 @@
+"""A run: what it would do, and what it came to.
+
+A line on what a run left behind is a line in `verdict`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from compressor import formats
+from compressor.console.out import STYLES, say, table, warn
+from compressor.gates import Gate
+from compressor.grammar import key
+from compressor.pipeline import Result
+from compressor.plan import Plan
+from compressor.units import human_bytes, write_shape
+
+
+def verdict(done: Result) -> None:
+    """Show the last lines of a run: verdict, warnings, where things are, what to do next."""
+    report, folder = done.report, _short(done.folder)
+    warn(report.warnings)
+    say(f"{report.verdict}: {formats.sentence(report)}", style=STYLES[report.verdict], wrap=True)
+    if (chosen := formats.chosen_trial(report)) is not None:
+        say(f"artifact  {folder / chosen.artifacts[0].files[0].path}")
+    else:
+        say(f"artifacts {folder / 'artifacts'} (none is chosen)")
+    say(f"report    {folder / 'report.md'}")
+    if report.registry and report.registry.version:
+        alias = f" @{report.registry.alias}" if report.registry.alias else ""
+        say(f"registry  {report.registry.model} version {report.registry.version}{alias} in {report.registry.uri}")
+    say(f"next      {_next(done)}")
+
+
+def plan(settled: Plan) -> None:
+    """Show what a run would do."""
+    shapes = ", ".join(f"{name} {write_shape(dims)}" for name, dims in settled.shapes.items())
+    data = settled.calibration.source
+    rows = [
+        ("model", f"{settled.model.path} ({human_bytes(settled.model.size_bytes)})"),
+        ("shapes", shapes),
+        ("calibration", f"{data.source}, {data.n} samples"),
+        ("evaluation", _evaluation(settled)),
+        ("threads", f"{settled.environment.threads} of {settled.environment.cpus_usable} usable CPUs"),
+        ("load", settled.recipe.load.describe()),
+        *([("measured too", ", ".join(point.at for point in settled.points))] if settled.points else []),
+        ("gates", "; ".join(map(_gate, settled.recipe.gates))),
+        ("rungs", ", ".join(rung.name for rung in settled.recipe.rungs)),
+        ("registry", str(settled.recipe.registry.uri)),
+    ]
+    table(("what", "settled as"), rows)
+    warn(settled.warnings)
+
+
+def _evaluation(settled: Plan) -> str:
+    if settled.evaluation is None:
+        return "none: accuracy will be inconclusive"
+    return f"{settled.evaluation.source.source}, {len(settled.evaluation)} samples, {settled.metric}"
+
+
+def _gate(gate: Gate) -> str:
+    settings = gate.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
+    at = getattr(gate, "at", None)
+    written = {**settings, "at": at.name()} if at else settings
+    return f"{key(type(gate))} " + ", ".join(f"{name} {value}" for name, value in written.items())
+
+
+def _short(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _next(done: Result) -> str:
+    folder, chosen = _short(done.folder), formats.chosen_trial(done.report)
+    if chosen is None:
+        return f"read the reasons in {folder / 'report.md'}"
+    artifact = folder / chosen.artifacts[0].files[0].path
+    return f"{_short(Path(sys.executable))} {artifact.with_name('load.py')}"

@@ -1,0 +1,112 @@
+"""What a comparison found: rows of its tables, and one plain sentence.
+
+A line that sets the two models side by side is a line in `sides`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from compressor.formats.benched import cold, threads
+from compressor.formats.words import (
+    MET,
+    NOTHING,
+    at_most,
+    busy,
+    dropped,
+    error,
+    memory,
+    rounds,
+    score_words,
+    smaller,
+    throughput,
+    times,
+    worst,
+)
+from compressor.records import Compared, Measurement, Score, Speedup, Verdict
+from compressor.units import human_bytes, human_ms
+
+SIDES = ("what", "A", "B")
+DIFFERENCES = ("what", "B beside A")
+GATES = ("gate", "verdict", "reason")
+Relation = Literal["faster", "slower", "same", "undecided"]
+"""What a speed-up proves, given the least difference that counts."""
+_PROVED = {"faster": "faster", "slower": "slower", "same": "no difference beyond 2 %", "undecided": "undecided"}
+
+
+def sides(found: Compared) -> list[list[str]]:
+    """Give the rows of `SIDES`: what each model takes."""
+    a, b = found.before.measurement, found.after.measurement
+    paired_ms = b.speedup.baseline_p50_ms if b.speedup else None
+    rows = [
+        ["model", found.before.source, found.after.source],
+        ["size", human_bytes(a.size_bytes), human_bytes(b.size_bytes)],
+        ["p50", human_ms(paired_ms or a.latency.p50_ms), human_ms(b.latency.p50_ms)],
+        ["p99 at most", *(at_most(m.latency.p99_high_ms, m.latency.n) for m in (a, b))],
+        ["throughput", *(throughput(m.latency) for m in (a, b))],
+        ["cold start", *(cold(m.latency) for m in (a, b))],
+        ["peak memory", *(memory(m.memory_bytes) for m in (a, b))],
+        ["threads", *(threads(side, found.environment.cpus_usable) for side in (found.before, found.after))],
+        ["score", *(f"{m.score.metric} {score_words(m.score)}" if m.score else NOTHING for m in (a, b))],
+    ]
+    return [row for row in rows if row[1:] != [NOTHING, NOTHING]]
+
+
+def differences(found: Compared, relation: Relation | None) -> list[tuple[str, str]]:
+    """Give the rows of `DIFFERENCES`; `relation` is what the speed-up proves, None where there is none."""
+    a, b = found.before.measurement, found.after.measurement
+    rows = [
+        ("speed", _speed(b.speedup, relation)),
+        ("size", _size(a, b)),
+        *([(b.score.metric, dropped(b.score)), ("worst class", worst(b.score))] if b.score else []),
+        *((f"output {output}", error(far)) for output, far in b.errors.items()),
+        ("machine", busy(b.speedup.preempted, b.speedup.stalled) if b.speedup else ""),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def gates(found: Compared) -> list[list[str]]:
+    """Give the rows of `GATES`."""
+    return [[verdict.gate, MET[verdict.met], verdict.reason] for verdict in found.verdicts]
+
+
+def sentence(found: Compared, relation: Relation | None) -> str:
+    """Say how the second model stands to the first in speed, size and quality, and what decided."""
+    a, b = found.before.measurement, found.after.measurement
+    facts = f"{_faster(b.speedup, relation)}, {_size(a, b)}, and {_quality(b.score)}: {found.verdict}"
+    decided = sorted((v for v in found.verdicts if v.met is not True), key=lambda v: v.met is None)
+    return f"{facts}." + (f" {_why(decided[0])}" if decided else "")
+
+
+def _size(a: Measurement, b: Measurement) -> str:
+    return "of the same size" if a.size_bytes == b.size_bytes else smaller(a.size_bytes, b.size_bytes)
+
+
+def _speed(speedup: Speedup | None, relation: Relation | None) -> str:
+    if speedup is None or relation is None:
+        return ""
+    return ", ".join(filter(None, (f"{_PROVED[relation]}: {times(speedup)}", rounds(speedup))))
+
+
+def _faster(speedup: Speedup | None, relation: Relation | None) -> str:
+    if speedup is None:
+        return "B was not timed beside A"
+    if relation == "slower":
+        interval = f"(95 % interval {1 / speedup.high:.2f} to {1 / speedup.low:.2f})"
+        return f"B takes {1 / speedup.ratio:.2f} times as long as A {interval}"
+    interval = f"95 % interval {speedup.low:.2f} to {speedup.high:.2f}"
+    if relation == "same":
+        return f"B is as fast as A, with no difference beyond 2 % ({speedup.ratio:.2f} times, {interval})"
+    faster = f"{speedup.ratio:.2f} times as fast as A ({interval}"
+    return f"B is {faster})" if relation == "faster" else f"B seems {faster}, which decides nothing)"
+
+
+def _quality(score: Score | None) -> str:
+    if score is None:
+        return "what it loses is unknown for want of evaluation data"
+    name = f"{score.metric} with A" if score.reference else score.metric
+    return f"{name} {dropped(score)}" if dropped(score) else f"{name} was not compared"
+
+
+def _why(verdict: Verdict) -> str:
+    return f"{verdict.gate} {MET[verdict.met]}: {verdict.reason.rstrip('.')}."

@@ -1,0 +1,38 @@
+"""report.md: a report for people, the verdict first, then what a sceptical colleague would ask for.
+
+A section is a function in `_SECTIONS`: what was `measured`, what was done and `told` about it.
+"""
+
+from __future__ import annotations
+
+from compressor.formats.markdown import measured, told
+from compressor.formats.markdown.markup import text
+from compressor.formats.sentence import sentence
+from compressor.records import Report
+
+
+def render(report: Report) -> str:
+    """Give the report as GitHub-flavoured Markdown, in which no name or reason of the report is read as markup."""
+    sections = (section(report) for section in _SECTIONS)
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _verdict(report: Report) -> str:
+    outcome = f"**{report.verdict.capitalize()}:** {sentence(report, text)}"
+    return f"# {text(report.model.name)}: {report.verdict}\n\n{outcome}"
+
+
+_SECTIONS = (
+    _verdict,
+    measured.rungs,
+    measured.gates,
+    measured.others,
+    measured.quality,
+    measured.costs,
+    told.warnings,
+    told.stages,
+    told.data,
+    told.environment,
+    told.loading,
+    told.recipe,
+)

@@ -1,0 +1,47 @@
+"""Markdown from text that is none: what would be read as markup is escaped.
+
+A new element is a function here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+_SPECIAL = re.compile(r"[\\`*\[\]<>|&~$]|(?<!\w)_|_(?!\w)|^[#+=-]")
+
+
+def text(value: str) -> str:
+    """Escape what Markdown would read as markup, and keep it on one line."""
+    return _SPECIAL.sub(r"\\\g<0>", " ".join(value.split()))
+
+
+def table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    """Give a table of cells that are Markdown already."""
+    head = list(header)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def fenced(code: str, language: str) -> str:
+    """Give a block of code within a fence that nothing in it can close."""
+    longest = max(map(len, re.findall(r"`{3,}", code)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{code.rstrip()}\n{fence}"
+
+
+def value(found: object) -> str:
+    """Give a value of a record on one line."""
+    if isinstance(found, Mapping):
+        return pairs(found)
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    if isinstance(found, float):
+        return f"{found:.4g}"
+    return text(
+        ", ".join(map(str, found)) if isinstance(found, Sequence) and not isinstance(found, str) else str(found)
+    )
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """Give names and their values on one line."""
+    return ", ".join(f"{text(name)} {value(found)}" for name, found in values.items())

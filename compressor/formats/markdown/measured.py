@@ -1,0 +1,165 @@
+"""The sections of report.md on what was measured of each rung, and how it was judged.
+
+A section is a function here that takes the report and gives its text, empty where there is nothing to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compressor.formats.markdown.markup import pairs, table, text
+from compressor.formats.words import (
+    MET,
+    NOTHING,
+    at_most,
+    cost,
+    error,
+    memory,
+    rounds,
+    score_words,
+    startup,
+    throughput,
+    with_interval,
+    with_unit,
+    worst,
+)
+from compressor.records import Latency, Measurement, Report, Score, Speedup, Trial, Verdict
+from compressor.units import human_bytes, human_ms
+
+
+def rungs(report: Report) -> str:
+    """Compare the rungs: size, latency, speed-up, score, verdict."""
+    header = ("rung", "size", "p50", "p99", "speed-up", "score", "drop", "verdict")
+    rows = [_rung_row(trial, report.chosen) for trial in _trials(report)]
+    foot = (
+        "Times are warm; “at most” is the upper 95 % limit. Brackets hold 95 % intervals. A speed-up is of pairs taken "
+        "in one process, for which the baseline was measured anew: its own row is of another moment. For each of its "
+        "rounds both models are loaded anew; in parentheses, the slowest and the fastest round."
+    )
+    measured = report.baseline.measurement
+    where = f" Measured at {pairs(measured.latency.shape)}, load {text(measured.latency.load)}." if measured else ""
+    return f"## Rungs\n\n{table(header, rows)}\n\n{foot}{where}"
+
+
+def gates(report: Report) -> str:
+    """Show every verdict with the numbers that it rests on."""
+    header = ("rung", "gate", "verdict", "observed", "limit", "reason")
+    rows = [_gate_row(trial.rung, verdict) for trial in _trials(report) for verdict in trial.verdicts]
+    return f"## Gates\n\n{table(header, rows)}" if rows else ""
+
+
+def others(report: Report) -> str:
+    """Show the other points that were measured."""
+    header = ("rung", "at", "shape", "load", "p50", "p99", "throughput")
+    rows = [_other_row(rung, other) for rung, measured in _measured(report) for other in measured.others]
+    return f"## Other shapes and loads\n\n{table(header, rows)}" if rows else ""
+
+
+def quality(report: Report) -> str:
+    """Show how far each output is from the original's, and which class lost most."""
+    lines = [line for rung, measured in _measured(report) for line in _losses(rung, measured)]
+    foot = "A relative error is the Euclidean norm of a sample's difference over that of the original's output."
+    return "\n".join(["## What changed in the outputs\n", *lines, f"\n{foot}"]) if lines else ""
+
+
+def costs(report: Report) -> str:
+    """Show what a server needs to serve each rung."""
+    header = ("rung", "load", "first call", "start", "peak memory", "throughput", "cost per million")
+    rows = [_cost_row(rung, measured) for rung, measured in _measured(report)]
+    foot = (
+        "Of fresh processes that load and run the rung alone: loading, the first call, the median of both together "
+        "over several starts where a gate asks for it, and the peak of resident memory."
+    )
+    return f"## What it takes\n\n{table(header, rows)}\n\n{foot}" if rows else ""
+
+
+def _trials(report: Report) -> tuple[Trial, ...]:
+    return report.baseline, *report.trials
+
+
+def _measured(report: Report) -> Iterator[tuple[str, Measurement]]:
+    return ((trial.rung, trial.measurement) for trial in _trials(report) if trial.measurement)
+
+
+def _rung_row(trial: Trial, chosen: str | None) -> list[str]:
+    name = f"**{text(trial.rung)}** (chosen)" if trial.rung == chosen else text(trial.rung)
+    measured = trial.measurement
+    if measured is None:
+        return [name, *[NOTHING] * 6, _outcome(trial)]
+    latency, score, speedup = measured.latency, measured.score, measured.speedup
+    return [
+        name,
+        human_bytes(measured.size_bytes),
+        _percentile(latency.p50_ms, latency.p50_high_ms, latency),
+        _percentile(latency.p99_ms, latency.p99_high_ms, latency),
+        _speedup(speedup) if speedup else NOTHING,
+        score_words(score) if score else NOTHING,
+        with_interval(score.drop, score.drop_low, score.drop_high) if score else NOTHING,
+        _outcome(trial),
+    ]
+
+
+def _speedup(speedup: Speedup) -> str:
+    against = f"over {human_ms(speedup.baseline_p50_ms)}" if speedup.baseline_p50_ms is not None else ""
+    interval = f"{speedup.ratio:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]"
+    return ", ".join(filter(None, (interval, against, rounds(speedup))))
+
+
+def _percentile(value_ms: float, high_ms: float | None, latency: Latency) -> str:
+    if high_ms is None:
+        return at_most(high_ms, latency.n)
+    return f"{human_ms(value_ms)} (at most {at_most(high_ms, latency.n)})"
+
+
+def _outcome(trial: Trial) -> str:
+    if trial.failure:
+        return f"not built ({text(trial.failure.stage)}): {text(trial.failure.reason)}"
+    for met in (False, None):
+        if open_gates := [text(verdict.gate) for verdict in trial.verdicts if verdict.met is met]:
+            return f"{MET[met]}: {', '.join(open_gates)}"
+    return MET[True] if trial.verdicts else NOTHING
+
+
+def _gate_row(rung: str, verdict: Verdict) -> list[str]:
+    return [
+        *map(text, (rung, verdict.gate, MET[verdict.met])),
+        with_unit(verdict.observed, verdict.low, verdict.high, verdict.unit),
+        with_unit(verdict.limit, None, None, verdict.unit),
+        text(verdict.reason),
+    ]
+
+
+def _other_row(rung: str, latency: Latency) -> list[str]:
+    overloaded = " (overloaded: cut short)" if latency.overloaded else ""
+    return [
+        *map(text, (rung, latency.at or NOTHING)),
+        pairs(latency.shape),
+        text(latency.load) + overloaded,
+        _percentile(latency.p50_ms, latency.p50_high_ms, latency),
+        _percentile(latency.p99_ms, latency.p99_high_ms, latency),
+        throughput(latency),
+    ]
+
+
+def _losses(rung: str, measured: Measurement) -> Iterator[str]:
+    for output, found in measured.errors.items():
+        yield f"- **{text(rung)}**, {text(output)}: {error(found)}"
+    if measured.score and (lost := _worst(measured.score)):
+        yield f"- **{text(rung)}**, {lost}"
+
+
+def _worst(score: Score) -> str:
+    lost = worst(score)
+    return f"worst {lost} ({text(score.metric)})" if lost else ""
+
+
+def _cost_row(rung: str, measured: Measurement) -> list[str]:
+    latency = measured.latency
+    return [
+        text(rung),
+        *(NOTHING if ms is None else human_ms(ms) for ms in (latency.load_ms, latency.cold_ms)),
+        startup(measured.startup),
+        memory(measured.memory_bytes),
+        throughput(latency),
+        cost(measured.cost_per_million),
+    ]

@@ -1,0 +1,110 @@
+"""The measurement of an artifact, by itself or beside its baseline: starts in fresh processes, then calls.
+
+What is measured of every artifact is added here, and only here: a climb, a bench and a comparison share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median_low
+
+import numpy as np
+
+from compressor import gates, units, workspace
+from compressor.bench import stats
+from compressor.bench.measure import Experiment
+from compressor.isolation import Returned
+from compressor.pipeline import timing
+from compressor.pipeline.built import Built
+from compressor.pipeline.steps import Steps
+from compressor.pipeline.timing import Spot, Start
+from compressor.plan import Plan, Point
+from compressor.recipe import Recipe
+from compressor.records import Measurement, Work
+
+_MOST_SAMPLES = 100_000
+"""A measurement ends by `limits.measure` long before, except for models of microseconds."""
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where and how artifacts are measured, the same for all that are held against each other.
+
+    `points`: the main one first. `run`: where paths of artifacts start. `raw`: the folder for raw latencies. `ratios`:
+    speed-ups that someone wants decided. `paced_s`: how long requests shall come one by one too. `fill`: measure to the
+    end of the budget where nothing is to be decided.
+    """
+
+    recipe: Recipe
+    points: tuple[Point, ...]
+    run: Path
+    raw: Path | None = None
+    ratios: tuple[float, ...] = ()
+    paced_s: float | None = None
+    fill: bool = False
+
+
+def scene(plan: Plan, run: Path) -> Scene:
+    """Give the scene that a plan sets, raw latencies kept nowhere."""
+    main = Point("", plan.shapes, plan.calibration)
+    return Scene(plan.recipe, (main, *plan.points), run, ratios=gates.ratios(plan.recipe.gates))
+
+
+def measured(steps: Steps, name: str, built: tuple[Built, ...], set_: Scene) -> Work[Measurement]:
+    """Measure the last of one or two artifacts; `name` stands before the steps and in the names of raw files."""
+    prefix = f"{name}: " if name else ""
+    begun = yield from _starts(steps, f"{prefix}start", built[-1], set_)
+    spots = tuple(_spot(point, set_, name) for point in set_.points)
+    arguments = (built, set_.run, spots, set_.paced_s)
+    most_s = set_.recipe.limits.measure * (len(spots) + 1)  # one more for requests that come one by one
+    step = yield from steps.call(f"{prefix}measure", timing.measure, *arguments, more_s=most_s)
+    main, *others = step.value
+    usual, throughput = _usual(begun), main.latency.throughput_per_s or 0.0
+    return Measurement(
+        size_bytes=sum(file.size_bytes for file in built[-1].artifact.files),
+        latency=replace(main.latency, load_ms=usual.load_ms, cold_ms=usual.cold_ms),
+        throughput_per_s=throughput,
+        memory_bytes=max(start.peak_memory_bytes for start in begun),
+        speedup=main.speedup,
+        cost_per_million=gates.cost(set_.recipe.gates, throughput),
+        others=tuple(other.latency for other in others),
+        startup=stats.bound(np.array(_totals_ms(begun)), 50, _CONFIDENCE),
+    )
+
+
+def _starts(steps: Steps, step: str, built: Built, set_: Scene) -> Work[tuple[Returned[Start], ...]]:
+    """Start an artifact in fresh processes, one after another."""
+    begun: tuple[Returned[Start], ...] = ()
+    for _ in range(gates.starts(set_.recipe.gates)):
+        begun = (*begun, (yield from steps.call(step, timing.start, built, set_.points[0].samples, set_.run)))
+    return begun
+
+
+def _spot(point: Point, set_: Scene, name: str) -> Spot:
+    recipe = set_.recipe
+    experiment = Experiment(
+        load=recipe.load,
+        targets=gates.targets(recipe.gates, point.at),
+        budget_s=recipe.limits.measure,
+        seed=recipe.seed,
+        shape={tensor: units.write_shape(dims) for tensor, dims in point.shapes.items()},
+        at=point.at,
+        ratios=() if point.at else set_.ratios,
+        fill=set_.fill,
+        max_samples=_MOST_SAMPLES,
+    )
+    file = f"{name}-{workspace.file_name(point.at)}.npy" if point.at else f"{name}.npy"
+    return Spot(experiment, point.samples, set_.raw and set_.raw / file)
+
+
+def _usual(begun: Sequence[Returned[Start]]) -> Start:
+    """Give the start of middling length."""
+    totals_ms = _totals_ms(begun)
+    return begun[totals_ms.index(median_low(totals_ms))].value
+
+
+def _totals_ms(begun: Sequence[Returned[Start]]) -> list[float]:
+    return [start.value.load_ms + start.value.cold_ms for start in begun]

@@ -1,0 +1,104 @@
+"""Pieces of work in children that look at outputs: what they are worth, and how far they are from the original's.
+
+What else a run over all samples tells is a field of `Quality`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from compressor import graph, runtime, score
+from compressor.errors import InputError, RungError
+from compressor.pipeline.built import Built
+from compressor.records import OutputError, Outputs, Score, Work
+from compressor.samples import Samples
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How outputs are judged: by what is `wanted`, if anything, and, of a `steady` model, against the original's."""
+
+    wanted: score.Wanted | None
+    samples: Samples
+    saturates: bool
+    steady: bool
+
+    def score(self, before: score.Recorded, now: score.Recorded) -> Score | None:
+        """Score recorded outputs against the labels, or against the original's outputs."""
+        if self.wanted is None:
+            return None
+        return score.score(self.wanted, before.open(), now.open(), self.samples.labels())
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What an artifact gave for all samples, and what that is worth.
+
+    `errors` are of outputs of floating-point numbers; `unequal` are the others that are not those of the original.
+    """
+
+    outputs: score.Recorded
+    score: Score | None
+    errors: Mapping[str, OutputError] = field(default_factory=dict)
+    unequal: tuple[str, ...] = ()
+
+
+def quality(built: Built, scoring: Scoring, before: score.Recorded | None, run: Path, folder: Path) -> Work[Quality]:
+    """Run an artifact over the samples and judge it beside the baseline; by itself without `before`.
+
+    Where this CPU's integer kernels can saturate, it is scored once more with exact integer arithmetic.
+
+    Raises:
+        InputError: The baseline is no better than guessing: a comparison with it would prove nothing.
+    """
+    recorded = yield from _recorded(built, scoring.samples, run, folder / "real")
+    if before is None:
+        return Quality(recorded, _baseline_score(scoring, recorded))
+    found = _candidate_score(scoring, before, recorded)
+    if found and scoring.saturates and graph.holds_qdq(run / built.artifact.files[0].path):
+        exact = replace(built.artifact, options=runtime.emulated(built.artifact.options))
+        ideal = yield from _recorded(replace(built, artifact=exact), scoring.samples, run, folder / "exact")
+        exactly = scoring.score(before, ideal)
+        found = replace(found, emulated=exactly.value if exactly else None)
+    if not scoring.steady:
+        return Quality(recorded, found)
+    then, now = before.open(), recorded.open()
+    return Quality(recorded, found, score.errors(then, now), _unequal(then, now))
+
+
+def contrast(pair: tuple[Built, Built], scoring: Scoring, run: Path, folder: Path) -> Work[tuple[Quality, Quality]]:
+    """Judge a first artifact by itself and a second beside it."""
+    one = yield from quality(pair[0], scoring, None, run, folder / "before")
+    return one, (yield from quality(pair[1], scoring, one.outputs, run, folder / "after"))
+
+
+def _recorded(built: Built, samples: Samples, run: Path, folder: Path) -> Work[score.Recorded]:
+    folder.mkdir(parents=True)
+    return (yield from score.outputs(built.open(run), samples, folder))
+
+
+def _candidate_score(scoring: Scoring, before: score.Recorded, recorded: score.Recorded) -> Score | None:
+    try:
+        return scoring.score(before, recorded)
+    except InputError as error:  # the metric took the baseline's outputs, so it is the candidate's that are wrong
+        raise RungError(str(error)) from error
+
+
+def _baseline_score(scoring: Scoring, recorded: score.Recorded) -> Score | None:
+    if scoring.wanted is None:
+        return None
+    if broken := score.broken(recorded.open()):
+        raise InputError(f"the original model: {broken}; nothing can be compared with that: repair model or data")
+    found, labels = scoring.score(recorded, recorded), scoring.samples.labels()
+    if found and labels is not None and (doubt := score.near_chance(found, labels)):
+        raise InputError(doubt)
+    return found and replace(found, drop=None, drop_low=None, drop_high=None, worst=None)
+
+
+def _unequal(before: Outputs, now: Outputs) -> tuple[str, ...]:
+    exact = [name for name, value in before.items() if value.dtype.kind != "f"]
+    return tuple(name for name in exact if not np.array_equal(before[name], now[name]))

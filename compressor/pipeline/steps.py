@@ -1,0 +1,62 @@
+"""Pieces of work that one command calls one after another, each in a child of its own.
+
+What holds for every call of a command is a field of `Steps`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar, overload
+
+from compressor import isolation
+from compressor.errors import InputError, RungError
+from compressor.isolation import Limits, Returned
+from compressor.records import Progress, Work
+
+T = TypeVar("T")
+
+
+class Steps:
+    """Calls pieces of work under names; `now` is the one that is running, or that failed."""
+
+    def __init__(self, limits: Limits, *, verbose: bool) -> None:
+        """Take what every piece of work may use, and whether vendors may print."""
+        self.limits, self.verbose, self.now = limits, verbose, ""
+
+    @overload
+    def call(
+        self, step: str, piece: Callable[..., Work[T]], *arguments: object, more_s: float = 0
+    ) -> Work[Returned[T]]: ...
+    @overload
+    def call(self, step: str, piece: Callable[..., T], *arguments: object, more_s: float = 0) -> Work[Returned[T]]: ...
+    def call(self, step: str, piece: Callable[..., Any], *arguments: object, more_s: float = 0) -> Work[Returned[Any]]:
+        """Run a piece of work in a child, its progress under the name of the step.
+
+        `more_s`: what it may take longer than others, because it is told to.
+        """
+        limits = self.limits.model_copy(update={"seconds": self.limits.seconds + math.ceil(more_s)})
+        called = isolation.call(piece, *arguments, limits=limits, verbose=self.verbose)
+        self.now = step
+        yield Progress(step)
+        try:
+            while True:
+                progress = next(called)
+                yield replace(progress, step=step if progress.step in step else f"{step}, {progress.step}")
+        except StopIteration as stop:
+            returned: Returned[Any] = stop.value
+            return returned
+
+    @contextmanager
+    def of(self, source: str) -> Iterator[None]:
+        """Turn the failure of a step into the caller's: there is no rung that it could cost.
+
+        Raises:
+            InputError: A step failed for this source.
+        """
+        try:
+            yield
+        except RungError as error:
+            raise InputError(f"{source}: {self.now} failed: {error}") from error

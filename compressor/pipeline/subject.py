@@ -1,0 +1,128 @@
+"""What a caller names to be measured: an ONNX file, an artifact, a report's choice, a version in a registry.
+
+Another kind of source is a branch in `resolve`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from compressor import formats, registry, runtime
+from compressor.engines import Auto, Onnxruntime
+from compressor.errors import InputError
+from compressor.pipeline.built import Built
+from compressor.pipeline.steps import Steps
+from compressor.recipe import Recipe
+from compressor.records import Artifact, File, Model, Work
+
+_REGISTERED = "models:/"
+_SESSION = "session.json"
+_NUMBERS = ("intra_op_num_threads", "inter_op_num_threads")
+_SPINNING = "session.intra_op.allow_spinning"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model file as `source` names it, and the session options that came with it, if any did."""
+
+    source: str
+    path: Path
+    options: Mapping[str, str] | None = None
+
+    def settled(self, recipe: Recipe) -> Recipe:
+        """Let the options that came with the model decide what the recipe leaves to the engine."""
+        if self.options is None or not isinstance(recipe.engine, Auto):
+            return recipe
+        threads = int(self.options.get(_NUMBERS[0], 0)) or None
+        engine = Onnxruntime(threads=threads, spinning=self.options.get(_SPINNING, "0") != "0")
+        return recipe.model_copy(update={"engine": engine})
+
+    def built(self, model: Model, asked: Recipe, cpus_usable: int) -> Built:
+        """Give the file as it stands, to be opened with its own options unless the recipe asked for an engine."""
+        engine = self.settled(asked).engine.resolve(cpus_usable)
+        options = runtime.options(engine.threads or 1, spinning=engine.spinning)
+        if self.options is not None and isinstance(asked.engine, Auto):
+            options = dict(self.options)
+        file = File(str(self.path), model.sha256, model.size_bytes)
+        return Built(engine, Artifact("onnxruntime", "cpu", (file,), 0.0, options))
+
+
+def resolve(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Subject]:
+    """Find what a source names; a registered model is fetched into a folder of its own in `folder`.
+
+    Raises:
+        InputError: It names nothing that can be measured.
+        MachineError: The registry does not answer.
+    """
+    if source.startswith(_REGISTERED):
+        path = yield from _fetched(source, uri, folder, steps)
+    else:
+        path = Path(source).absolute()
+    if path.is_dir():
+        path = _report_or_model(path)
+    if path.suffix == ".json":
+        return _chosen(source, path)
+    return Subject(source, path, _options(path.with_name(_SESSION)))
+
+
+def _fetched(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Path]:
+    place = registry.locate(uri, Path("reports"))
+    if place is None:
+        raise InputError(f"{source}: there is no registry to look in; give --registry URI")
+    folder.mkdir(parents=True)
+    arguments = (place, source.removeprefix(_REGISTERED), folder)
+    fetched: Path = (yield from steps.call("fetch", registry.fetch, *arguments)).value
+    return fetched
+
+
+def _report_or_model(folder: Path) -> Path:
+    """Give the report or the only model in a folder; what belongs to mlflow beside it does not matter."""
+    models = sorted(folder.glob("*.onnx"))
+    if not models and (folder / "report.json").is_file():
+        return folder / "report.json"
+    if len(models) != 1:
+        found = ", ".join(model.name for model in models) or "none"
+        raise InputError(f"{folder}: expected a folder with one ONNX file, as an artifact has, found {found}")
+    return models[0]
+
+
+def _chosen(source: str, path: Path) -> Subject:
+    report = formats.read(path)
+    trials = {trial.rung: trial for trial in (report.baseline, *report.trials)}
+    if report.chosen is None:
+        built = ", ".join(rung for rung, trial in trials.items() if trial.artifacts)
+        raise InputError(
+            f"{path}: its run chose nothing; name the folder of an artifact, artifacts/ and one of {built}"
+        )
+    artifact = trials[report.chosen].artifacts[0]
+    return Subject(source, path.parent.absolute() / artifact.files[0].path, _checked(artifact.options, path))
+
+
+def _options(path: Path) -> Mapping[str, str] | None:
+    if not path.is_file():
+        return None
+    try:
+        return _checked(json.loads(path.read_text(encoding="utf-8")), path)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: expected the session options of a model, found no JSON ({error})") from error
+
+
+def _checked(options: object, path: Path) -> Mapping[str, str]:
+    """Return options that are a session's: this file may come from anywhere, and others could write files."""
+    if not isinstance(options, Mapping) or not all(_is_option(*pair) for pair in options.items()):
+        raise InputError(
+            f"{path}: expected session options as `compress run` writes them, such as {_NUMBERS[0]}; move it away to "
+            "measure with the default options"
+        )
+    return options
+
+
+def _is_option(name: object, value: object) -> bool:
+    if not isinstance(name, str) or not isinstance(value, str):
+        return False
+    if name in _NUMBERS:
+        return value.isascii() and value.isdigit() and len(value) <= len("9999")
+    return name == "providers" or name.startswith("session.")

@@ -1,0 +1,113 @@
+"""Pieces of work in children that take times: of a start in a fresh process, and of calls at one point after another.
+
+What else is measured of a loaded artifact is a function here whose arguments and result can be pickled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from compressor import bench, runtime, units
+from compressor.bench.load import Constant
+from compressor.bench.measure import Experiment, Measured
+from compressor.pipeline.built import Built
+from compressor.records import Feeds, Work
+from compressor.samples import Samples
+
+_SAMPLES = 16
+"""Different samples that a measurement cycles through."""
+_FEWEST_FEEDS = 2
+_APART_S = 0.010
+"""Between paced requests at the least: then a small model finds caches cold and cores asleep, as in service."""
+_BUSY = 0.25
+"""Share of the time that paced requests keep the model busy at the most, so that none waits for another."""
+_PACED_REQUESTS = 20
+"""Paced requests, at the least, for which a measurement is worth its time."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a fresh process takes until its first answer."""
+
+    load_ms: float
+    cold_ms: float
+
+
+@dataclass(frozen=True)
+class Spot:
+    """What is measured at one point, with which samples; raw latencies go to `raw`, or nowhere."""
+
+    experiment: Experiment
+    samples: Samples
+    raw: Path | None = None
+
+
+def start(built: Built, samples: Samples, run: Path) -> Start:
+    """Load an artifact and answer once; this process does nothing else, so its peak memory is the artifact's."""
+    feeds = next(iter(samples))
+    runtime.providers()  # importing ONNX Runtime is no part of loading a model
+    begin = time.perf_counter()
+    session = built.open(run)
+    loaded = time.perf_counter()
+    session(feeds)
+    return Start((loaded - begin) * 1e3, (time.perf_counter() - loaded) * 1e3)
+
+
+def measure(
+    built: tuple[Built, ...], run: Path, spots: tuple[Spot, ...], paced_s: float | None = None
+) -> Work[tuple[Measured, ...]]:
+    """Measure the last of one or two artifacts: at the first spot beside the other, elsewhere alone.
+
+    Where `paced_s` is given, it is measured for so long, or longer if it is slow, with requests that come one by one,
+    right after the first spot. Raw latencies are int64 ns, [artifacts, n].
+    """
+    first = yield from _measured(built, run, spots[0])
+    found: tuple[Measured, ...] = (first,)
+    for spot in (*_paced(spots[0], first, paced_s), *spots[1:]):
+        found = (*found, (yield from _measured(built[-1:], run, spot)))
+    return found
+
+
+def _measured(built: tuple[Built, ...], run: Path, spot: Spot) -> Work[Measured]:
+    openers = [partial(each.open, run) for each in built]
+    work = bench.measure.measure(openers, _feeds(spot.samples), spot.experiment)
+    measured = yield from _located(work, spot.experiment.at)
+    if spot.raw is not None:
+        spot.raw.parent.mkdir(exist_ok=True)
+        np.save(spot.raw, np.stack(measured.timings), allow_pickle=False)
+    return replace(measured, timings=())
+
+
+def _feeds(samples: Samples) -> tuple[Feeds, ...]:
+    """Give some feeds, fewer of a large batch: they are all in memory at once."""
+    return tuple(islice(samples, max(_FEWEST_FEEDS, _SAMPLES // samples.per_feed)))
+
+
+def _located(work: Work[Measured], at: str) -> Work[Measured]:
+    """Tell at which point the progress is made."""
+    while True:
+        try:
+            progress = next(work)
+        except StopIteration as stop:
+            measured: Measured = stop.value
+            return measured
+        yield replace(progress, step=at or progress.step)
+
+
+def _paced(main: Spot, seen: Measured, wanted_s: float | None) -> Iterator[Spot]:
+    """Give the spot of requests that come one by one, if so many fit into the budget that they say something."""
+    apart_s = max(_APART_S, seen.latency.p50_ms / 1e3 / _BUSY)
+    least_s = apart_s * _PACED_REQUESTS
+    if wanted_s is None or least_s > main.experiment.budget_s:
+        return
+    budget_s = max(wanted_s, least_s)
+    load = Constant(rate=units.write_rate(1 / apart_s))
+    experiment = replace(main.experiment, load=load, targets=(), ratios=(), budget_s=budget_s, at="paced")
+    yield Spot(experiment, main.samples)

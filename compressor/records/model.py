@@ -1,0 +1,123 @@
+"""A model, what the stages did to it, and what is shipped of it.
+
+Add a value where it arises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from compressor.records.flow import Feeds, Outputs
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A graph input or output. A dimension is a number, a symbol, or None; `shape` is None where the file has none."""
+
+    name: str
+    dtype: str  # as numpy names it: float32, int64, bool, str
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True)
+class Model:
+    """An ONNX file on disk and what is true of it. `macs` is None where the shapes do not settle it."""
+
+    path: Path
+    sha256: str  # of the graph and its external data
+    size_bytes: int  # external data included
+    parameters: int
+    macs: int | None  # multiply-accumulates of one inference at the measured shapes
+    nodes: int
+    opset: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Size:
+    """The four deterministic budgets of a model."""
+
+    size_bytes: int
+    parameters: int
+    macs: int | None
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What ONNX Runtime makes of a model once its graph optimisations ran, and what a stage left alone and why."""
+
+    integer_nodes: int = 0  # nodes computed by integer kernels
+    float_nodes: int = 0  # Conv, Gemm, MatMul still computed in float
+    qdq_left: int = 0  # QuantizeLinear and DequantizeLinear that did not fuse
+    excluded: Mapping[str, str] = field(default_factory=dict)  # node name: reason
+
+
+@dataclass(frozen=True)
+class Did:
+    """What a stage did, in one sentence; `changed` is False when it did nothing."""
+
+    what: str
+    changed: bool = True
+    uncalibrated: bool = False  # ranges of activations come from made-up inputs
+    excluded: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One applied stage. `sqnr_db`: per output, signal-to-quantization-noise ratio against the original model."""
+
+    stage: str
+    settings: Mapping[str, Any]
+    did: str
+    seconds: float
+    peak_memory_bytes: int
+    sqnr_db: Mapping[str, float]
+    audit: Audit | None = None
+    changed: bool = True
+    uncalibrated: bool = False
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model made by a rung's stages."""
+
+    model: Model
+    stages: tuple[Applied, ...] = ()
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of an artifact; `path` is relative to the run's folder."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a server loads: files, and the options of the session or build exactly as measured."""
+
+    engine: str
+    device: str
+    files: tuple[File, ...]  # the first is the one to load
+    build_s: float
+    options: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+class Session(Protocol):
+    """A loaded artifact that can be run."""
+
+    def __call__(self, feeds: Feeds) -> Outputs:
+        """Run one batch."""
+        ...
+
+    def close(self) -> None:
+        """Free what the session holds."""
+        ...

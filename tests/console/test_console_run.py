@@ -1,0 +1,36 @@
+"""The last lines of a run, and the plan of one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from found import REPORT
+
+from compressor import console
+from compressor.pipeline import Result
+
+
+def test_the_last_lines_say_verdict_artifact_report_registry_and_what_next(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    console.verdict(Result(REPORT, tmp_path / "reports" / "net" / "1"))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "warning: the machine was busy"
+    assert lines[1].startswith("pass: int8 meets every gate: 25.6 MB → 6.4 MB (4.00 times smaller); 2.50 times as fast")
+    assert lines[2:5] == [
+        "artifact  reports/net/1/int8/net.onnx",
+        "report    reports/net/1/report.md",
+        "registry  net version 3 @champion in sqlite:////data/mlflow.db",
+    ]
+    assert lines[5].endswith("python reports/net/1/int8/load.py")
+
+
+def test_without_a_choice_the_reasons_are_pointed_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    console.verdict(Result(replace(REPORT, verdict="fail", chosen=None, registry=None), tmp_path))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1].startswith("fail: no candidate meets every gate.")
+    assert lines[2] == f"artifacts {tmp_path / 'artifacts'} (none is chosen)"
+    assert lines[-1] == f"next      read the reasons in {tmp_path / 'report.md'}"
