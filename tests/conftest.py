@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before any test imports onnxruntime
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compressor.bench import stats
 from compressor.records import Target
@@ -29,6 +29,10 @@ class Look:
     rounds: int
     share: float
 
+    def first_round(self) -> Look:
+        """Give the plan of its first round alone."""
+        return replace(self, calls=math.ceil(self.calls / self.rounds), rounds=1)
+
 
 def single(most: int) -> tuple[Look, ...]:
     """Plan one look that may spend all: nothing waits for a decision."""
@@ -45,13 +49,17 @@ def once(calls: int) -> tuple[Look, ...]:
     return (Look(calls, 1, 1.0),)
 
 
-def doubling(targets: Sequence[Target], most: int, *, ratios: bool) -> tuple[Look, ...]:
-    """Plan looks at ever twice the calls, the first where clean samples can decide all targets.
+def fewest(targets: Sequence[Target]) -> int:
+    """Give how many calls a first look needs so that clean samples can decide all targets."""
+    return max([_FEWEST_CALLS, *map(_clean, targets)])
+
+
+def doubling(first: int, most: int, *, ratios: bool) -> tuple[Look, ...]:
+    """Plan looks at ever twice the calls, from so many to so many.
 
     Rounds double too where ratios are to be decided, for rounds are their evidence; else each look has 8 more.
     The first look may spend half of the permitted error, each one after it half of what is left, the last all of it.
     """
-    first = max([_FEWEST_CALLS, *map(_clean, targets)])
     before = math.ceil(math.log2(max(1.0, most / first)))  # looks before the last
     calls = [*(first * 2**i for i in range(before)), most]
     shares = [*(0.5 ** (i + 1) for i in range(before)), 0.5**before]

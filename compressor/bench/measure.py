@@ -6,6 +6,7 @@ that of `stats` and `ratio`; add here only what decides how long a measurement g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -25,6 +26,7 @@ _LEAST_S = 1.0
 """Time in calls before a target is believed: foreign work slows calls down for a while, of which fewer than 400 quick
 calls see nothing. Slower models have no such protection: rare bursts can pass them unseen."""
 _LEAST_CALLS = 2000  # which are enough in any case
+_SPARE = 1.1  # calls may get quicker after the round by which they are planned
 _SHARE_OF_PAIRS = 0.5  # of the budget, where the load comes after them
 
 
@@ -49,11 +51,15 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was found; `timings` holds the raw latencies in int64 ns, one array for each session driven by the load."""
+    """What was found; `timings` holds the raw latencies in int64 ns, one array for each session driven by the load.
+
+    `beside`: the latency of the baseline in the same pairs, where the load's calls are pairs.
+    """
 
     latency: Latency
     speedup: Speedup | None
     timings: tuple[Array, ...]
+    beside: Latency | None = None
 
 
 def measure(
@@ -98,20 +104,30 @@ def _driven_by(load: Load) -> Callable[..., Work[tuple[Timing, ...]]]:
 
 def _looked(way: Way, experiment: Experiment, budget: Budget) -> Work[tuple[Rounds, Look]]:
     """Add rounds, look by look, until all is decided; gives the look at which it stopped too."""
-    rounds = Rounds()
-    for look in _looks(experiment, in_one_piece=way.drive is not interleaved and experiment.load.open):
+    rounds, in_one_piece = Rounds(), way.drive is not interleaved and experiment.load.open
+    planned = _looks(experiment, in_one_piece=in_one_piece)
+    if experiment.targets and not in_one_piece:
+        rounds = yield from extend(rounds, planned[0].first_round(), way, budget)
+        planned = _looks(experiment, in_one_piece=False, least=_least_calls(rounds, len(way.openers)))
+    for look in planned:
         rounds = yield from extend(rounds, look, way, budget)
         if rounds.overloaded() or rounds.calls() < look.calls or _decided(rounds, look, experiment):
             break
     return rounds, look
 
 
-def _looks(experiment: Experiment, *, in_one_piece: bool) -> tuple[Look, ...]:
+def _least_calls(rounds: Rounds, sessions: int) -> int:
+    """Give how many calls, by what one took in the first round, are enough to believe a target."""
+    return min(_LEAST_CALLS, math.ceil(_SPARE * _LEAST_S * sessions / rounds.turn_s)) if rounds.turn_s else _LEAST_CALLS
+
+
+def _looks(experiment: Experiment, *, in_one_piece: bool, least: int = 0) -> tuple[Look, ...]:
     """Plan the looks; an open loop is one window a look, for its queue must not be emptied in between."""
     if in_one_piece and isinstance(experiment.load, Trace):
         return looks.once(len(experiment.load.arrivals_s()))
     if experiment.targets or experiment.ratios:
-        planned = looks.doubling(experiment.targets, experiment.max_samples, ratios=bool(experiment.ratios))
+        fewest = min(experiment.max_samples, max(least, looks.fewest(experiment.targets)))
+        planned = looks.doubling(fewest, experiment.max_samples, ratios=bool(experiment.ratios))
     else:
         planned = looks.endless() if experiment.fill else looks.single(experiment.max_samples)
     return tuple(replace(look, rounds=1) for look in planned) if in_one_piece else planned
@@ -145,15 +161,17 @@ def _speedup(rounds: Rounds, share: float) -> Speedup | None:
 
 def _summed_up(rounds: Rounds, look: Look, experiment: Experiment, speedup: Speedup | None, samples: int) -> Measured:
     timings = _joined(rounds)
+    *beside, latency = (_latency(rounds, place, look.share, experiment, samples) for place in range(len(timings)))
     return Measured(
-        latency=_latency(rounds, look.share, experiment, samples),
+        latency=latency,
         speedup=speedup,
         timings=tuple(timing.latencies_ns for timing in timings),
+        beside=next(iter(beside), None),
     )
 
 
-def _latency(rounds: Rounds, share: float, experiment: Experiment, samples: int) -> Latency:
-    timing, windows = _joined(rounds)[-1], [window[-1] for window in rounds.windows]
+def _latency(rounds: Rounds, place: int, share: float, experiment: Experiment, samples: int) -> Latency:
+    timing, windows = _joined(rounds)[place], [window[place] for window in rounds.windows]
     samples_ms, confidence = _ms(timing), looks.stricter(_CONFIDENCE, share)
     p50, p90, p95, p99 = (
         _honest(stats.bound(samples_ms, percentile, confidence), timing) for percentile in (50, 90, 95, 99)

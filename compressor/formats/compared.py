@@ -23,7 +23,7 @@ from compressor.formats.words import (
     times,
     worst,
 )
-from compressor.records import Compared, Measurement, Score, Speedup, Verdict
+from compressor.records import Compared, Measurement, Speedup, Verdict
 from compressor.units import human_bytes, human_ms
 
 SIDES = ("what", "A", "B")
@@ -37,11 +37,10 @@ _PROVED = {"faster": "faster", "slower": "slower", "same": "no difference beyond
 def sides(found: Compared) -> list[list[str]]:
     """Give the rows of `SIDES`: what each model takes."""
     a, b = found.before.measurement, found.after.measurement
-    paired_ms = b.speedup.baseline_p50_ms if b.speedup else None
     rows = [
         ["model", found.before.source, found.after.source],
         ["size", human_bytes(a.size_bytes), human_bytes(b.size_bytes)],
-        ["p50", human_ms(paired_ms or a.latency.p50_ms), human_ms(b.latency.p50_ms)],
+        ["p50", human_ms(a.latency.p50_ms), human_ms(b.latency.p50_ms)],
         ["p99 at most", *(at_most(m.latency.p99_high_ms, m.latency.n) for m in (a, b))],
         ["throughput", *(throughput(m.latency) for m in (a, b))],
         ["cold start", *(cold(m.latency) for m in (a, b))],
@@ -73,7 +72,7 @@ def gates(found: Compared) -> list[list[str]]:
 def sentence(found: Compared, relation: Relation | None) -> str:
     """Say how the second model stands to the first in speed, size and quality, and what decided."""
     a, b = found.before.measurement, found.after.measurement
-    facts = f"{_faster(b.speedup, relation)}, {_size(a, b)}, and {_quality(b.score)}: {found.verdict}"
+    facts = f"{_faster(b.speedup, relation)}, {_size(a, b)}, and {_quality(found)}: {found.verdict}"
     decided = sorted((v for v in found.verdicts if v.met is not True), key=lambda v: v.met is None)
     return f"{facts}." + (f" {_why(decided[0])}" if decided else "")
 
@@ -101,8 +100,11 @@ def _faster(speedup: Speedup | None, relation: Relation | None) -> str:
     return f"B is {faster})" if relation == "faster" else f"B seems {faster}, which decides nothing)"
 
 
-def _quality(score: Score | None) -> str:
+def _quality(found: Compared) -> str:
+    score = found.after.measurement.score
     if score is None:
+        if any(verdict.gate == "accuracy" and verdict.met for verdict in found.verdicts):
+            return "its outputs are those of A up to rounding"
         return "what it loses is unknown for want of evaluation data"
     name = f"{score.metric} with A" if score.reference else score.metric
     return f"{name} {dropped(score)}" if dropped(score) else f"{name} was not compared"

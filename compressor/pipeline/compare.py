@@ -176,8 +176,7 @@ def _quality(steps: Steps, pair: Pair, built: tuple[Built, Built], run: Path) ->
 def _measured(steps: Steps, pair: Pair, built: tuple[Built, Built], run: Path) -> Work[tuple[Measurement, Measurement]]:
     scene = measuring.scene(pair.plan, run)
     scene = replace(scene, ratios=(*scene.ratios, *gates.RATIOS_OF_COMPARISON))
-    before = yield from measuring.measured(steps, "before", built[:1], scene)
-    return before, (yield from measuring.measured(steps, "after", built, scene))
+    return (yield from measuring.side_by_side(steps, built, scene))
 
 
 def _verdicts(pair: Pair, sides: tuple[_Seen, _Seen], quality: tuple[Quality, Quality]) -> tuple[Verdict, ...]:

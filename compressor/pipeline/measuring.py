@@ -14,7 +14,7 @@ import numpy as np
 
 from compressor import gates, units, workspace
 from compressor.bench import stats
-from compressor.bench.measure import Experiment
+from compressor.bench.measure import Experiment, Measured
 from compressor.isolation import Returned
 from compressor.pipeline import timing
 from compressor.pipeline.built import Built
@@ -22,7 +22,7 @@ from compressor.pipeline.steps import Steps
 from compressor.pipeline.timing import Spot, Start
 from compressor.plan import Plan, Point
 from compressor.recipe import Recipe
-from compressor.records import Measurement, Work
+from compressor.records import Latency, Measurement, Work
 
 _MOST_SAMPLES = 100_000
 """A measurement ends by `limits.measure` long before, except for models of microseconds."""
@@ -57,20 +57,39 @@ def measured(steps: Steps, name: str, built: tuple[Built, ...], set_: Scene) -> 
     """Measure the last of one or two artifacts; `name` stands before the steps and in the names of raw files."""
     prefix = f"{name}: " if name else ""
     begun = yield from _starts(steps, f"{prefix}start", built[-1], set_)
+    return _candidate(built[-1], begun, (yield from _timed(steps, name, built, set_)), set_)
+
+
+def side_by_side(steps: Steps, built: tuple[Built, Built], set_: Scene) -> Work[tuple[Measurement, Measurement]]:
+    """Measure two artifacts in the same pairs of calls, which the recipe's load allows; only the second elsewhere."""
+    before = yield from _starts(steps, "start of the first", built[0], set_)
+    after = yield from _starts(steps, "start of the second", built[1], set_)
+    timed = yield from _timed(steps, "", built, set_)
+    beside = timed[0].beside or timed[0].latency
+    return _measurement(built[0], before, beside, set_), _candidate(built[1], after, timed, set_)
+
+
+def _timed(steps: Steps, name: str, built: tuple[Built, ...], set_: Scene) -> Work[tuple[Measured, ...]]:
     spots = tuple(_spot(point, set_, name) for point in set_.points)
-    arguments = (built, set_.run, spots, set_.paced_s)
-    most_s = set_.recipe.limits.measure * (len(spots) + 1)  # one more for requests that come one by one
-    step = yield from steps.call(f"{prefix}measure", timing.measure, *arguments, more_s=most_s)
-    main, *others = step.value
-    usual, throughput = _usual(begun), main.latency.throughput_per_s or 0.0
+    budget_s = sum(spot.experiment.budget_s for spot in spots) + (set_.paced_s or 0.0)
+    step, arguments = f"{name}: measure" if name else "measure", (built, set_.run, spots, set_.paced_s)
+    return (yield from steps.call(step, timing.measure, *arguments, more_s=budget_s)).value
+
+
+def _candidate(built: Built, begun: Sequence[Returned[Start]], timed: Sequence[Measured], set_: Scene) -> Measurement:
+    main, *others = timed
+    found = _measurement(built, begun, main.latency, set_)
+    return replace(found, speedup=main.speedup, others=tuple(other.latency for other in others))
+
+
+def _measurement(built: Built, begun: Sequence[Returned[Start]], latency: Latency, set_: Scene) -> Measurement:
+    usual, throughput = _usual(begun), latency.throughput_per_s or 0.0
     return Measurement(
-        size_bytes=sum(file.size_bytes for file in built[-1].artifact.files),
-        latency=replace(main.latency, load_ms=usual.load_ms, cold_ms=usual.cold_ms),
+        size_bytes=sum(file.size_bytes for file in built.artifact.files),
+        latency=replace(latency, load_ms=usual.load_ms, cold_ms=usual.cold_ms),
         throughput_per_s=throughput,
         memory_bytes=max(start.peak_memory_bytes for start in begun),
-        speedup=main.speedup,
         cost_per_million=gates.cost(set_.recipe.gates, throughput),
-        others=tuple(other.latency for other in others),
         startup=stats.bound(np.array(_totals_ms(begun)), 50, _CONFIDENCE),
     )
 

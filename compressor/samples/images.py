@@ -32,7 +32,7 @@ class Images:
     columns: tuple[Column, ...]
     names: tuple[str, ...]
     mode: str  # as Pillow names it: L, RGB, RGBA
-    values: tuple[float, ...] | None
+    values: labelling.Values | None
 
     @property
     def n(self) -> int:
@@ -84,7 +84,7 @@ def _is_image(name: str) -> bool:
 
 def _labels(
     path: Path, found: Sequence[str], names: Sequence[str], read: Callable[[str], bytes]
-) -> tuple[tuple[float, ...] | None, tuple[str, ...]]:
+) -> labelling.Labels:
     tables = [name for name in found if PurePosixPath(name).name == _TABLE]
     if not tables:
         return labelling.from_folders(names)

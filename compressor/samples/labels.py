@@ -15,8 +15,10 @@ from compressor.errors import InputError
 
 _FILE_COLUMNS = ("file", "filename", "path", "image")
 _LABEL_COLUMNS = ("label", "class", "index")
+_TEXT_COLUMN = "text"
 
-Labels = tuple[tuple[float, ...] | None, tuple[str, ...]]
+Values = tuple[float, ...] | tuple[str, ...]
+Labels = tuple[Values | None, tuple[str, ...]]
 """The labels of images, in their order, and notes on how they were found."""
 _Keys = Callable[[str], frozenset[str]]
 _Table = Mapping[str, Sequence[str]]
@@ -33,13 +35,13 @@ def from_folders(names: Sequence[str]) -> Labels:
 
 
 def from_table(data: bytes, names: Sequence[str], where: str) -> Labels:
-    """Take labels from a table with a column of file names and one of numbers: label, class or index.
+    """Take labels from a table with a column of file names and one of numbers, label, class or index, or of text.
 
     Where the file names do not match, a row is an image's if the image's name holds a word that stands only in that
     row; every image must then have its own row, all columns that match so must agree, and one must be no number.
 
     Raises:
-        InputError: There is no column of numbers, or the rows do not match the images one to one.
+        InputError: There is no column of labels, or the rows do not match the images one to one.
     """
     table = _read(data, where)
     order, column = _match(table, names, where)
@@ -47,7 +49,13 @@ def from_table(data: bytes, names: Sequence[str], where: str) -> Labels:
         numbers = _numbers([table[label][row] for row in order] if label in table else [])
         if numbers:
             return numbers, (f"labels from {where}, column {label!r}, matched to images by {column}",)
-    raise InputError(f"{where}: expected a column of numbers named {' or '.join(_LABEL_COLUMNS)}")
+    if _TEXT_COLUMN in table:
+        texts = tuple(table[_TEXT_COLUMN][row] for row in order)
+        return texts, (f"texts from {where}, column {_TEXT_COLUMN!r}, matched to images by {column}",)
+    raise InputError(
+        f"{where}: expected a column of numbers named {' or '.join(_LABEL_COLUMNS)}, or one of texts named "
+        f"{_TEXT_COLUMN}"
+    )
 
 
 def _read(data: bytes, where: str) -> _Table:

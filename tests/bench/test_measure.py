@@ -64,11 +64,12 @@ def test_a_candidate_far_under_its_limit_is_decided_at_the_first_look() -> None:
     assert found.latency.bounds[0].high_ms == 10
 
 
-def test_what_a_quick_candidate_shows_in_a_moment_is_looked_at_again() -> None:
+def test_a_quick_candidate_is_not_believed_before_a_second_of_calls() -> None:
     found = measured(experiment(P99), lambda _: 1)
-    assert found.latency.n == 1480  # the first look after a second of calls
+    assert found.latency.n == 1100  # a second and what calls may get quicker by
+    assert len(found.latency.rounds) == 8
     assert decided(found.latency.bounds[0])
-    assert measured(experiment(P99), lambda _: 0.1).latency.n == 2960
+    assert measured(experiment(P99), lambda _: 0.1).latency.n == 2000
 
 
 def test_a_candidate_far_over_its_limit_is_decided_at_the_first_look() -> None:
@@ -269,6 +270,15 @@ def test_the_last_session_is_the_candidate() -> None:
     assert found.speedup is not None
     assert found.speedup.ratio == pytest.approx(2)
     assert [t[0] for t in found.timings] == [20 * MS, 10 * MS]
+
+
+def test_the_baseline_has_a_latency_of_its_own_in_the_same_pairs() -> None:
+    found = measured(experiment(), lambda _: 20, lambda _: 10)
+    assert found.beside is not None
+    assert (found.beside.p50_ms, found.latency.p50_ms) == (20, 10)
+    assert found.beside.n == found.latency.n
+    assert found.beside.throughput_per_s == pytest.approx(50)
+    assert measured(experiment(), lambda _: 10).beside is None
 
 
 def test_the_median_of_the_baseline_is_that_of_its_paired_calls() -> None:

@@ -52,6 +52,12 @@ def test_without_a_score_or_a_speed_up_the_sentence_says_so(compared: r.Compared
     )
 
 
+def test_outputs_that_nobody_scored_but_that_are_equal_to_rounding_are_called_so(compared: r.Compared) -> None:
+    met = r.Verdict("accuracy", met=True, observed=None, limit=0.01, low=None, high=None, reason="equal to rounding")
+    found = replace(_after(compared, score=None), verdicts=(met,))
+    assert ", and its outputs are those of A up to rounding: not worse." in words.sentence(found, "faster")
+
+
 def test_agreement_and_growing_errors_have_their_own_words(compared: r.Compared) -> None:
     score = r.Score("agreement", 0.98, 40, None, None, drop=0.02, reference=True)
     assert "and agreement with A drops by 2.00 %: " in words.sentence(_after(compared, score=score), "faster")
@@ -72,7 +78,7 @@ def test_the_models_stand_side_by_side(compared: r.Compared) -> None:
     assert words.sides(compared) == [
         ["model", "net.onnx", "int8"],
         ["size", "25.6 MB", "6.4 MB"],
-        ["p50", "78.5 ms", "1 ms"],
+        ["p50", "1 ms", "1 ms"],
         ["p99 at most", "82 ms", "33.2 ms"],
         ["throughput", "120/s [110/s, 130/s]", "120/s [110/s, 130/s]"],
         ["cold start", "load 30.5 ms, first call 9 ms", "load 30.5 ms, first call 9 ms"],

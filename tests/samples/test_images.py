@@ -56,6 +56,13 @@ def test_a_table_labels_the_images_it_names(tmp_path: Path) -> None:
     assert samples.take(1, seed=0).labels().tolist() == [[3, 7][samples.take(1, seed=0).indices[0]]]
 
 
+def test_a_table_may_hold_the_texts_that_images_show(tmp_path: Path) -> None:
+    table = "file,text\nb.png,naïve\na.png,7\n".encode()
+    samples = read(folder(tmp_path, {"a.png": png(1), "b.png": png(2), "labels.csv": table}), [X], ONE, RAW)
+    assert samples.labels().tolist() == ["7", "naïve"]
+    assert "column 'text'" in samples.notes[0]
+
+
 def test_rows_whose_file_names_differ_are_matched_by_a_word_that_is_theirs_alone(tmp_path: Path) -> None:
     table = b"index,synset,file\n0,n77,images/n77_fish.JPEG\n1,n33,images/n33_bird.JPEG\n"
     samples = read(
