@@ -155,19 +155,30 @@ def write_shape(value: tuple[int, ...]) -> str:
 def human_bytes(value: float) -> str:
     """Write a size for people: three digits and a decimal unit."""
     unit = next((u for u in ("GB", "MB", "kB") if value >= _BYTES[u]), "B")
-    return f"{value / _BYTES[unit]:.3g} {unit}"
+    return f"{human_number(value / _BYTES[unit])} {unit}"
 
 
 def human_rate(value: float) -> str:
-    """Write events a second for people: three significant digits, and all that stand before the point."""
-    return f"{value:,.0f}/s" if value >= _COUNTS["k"] else f"{value:.3g}/s"
+    """Write events a second for people: three digits."""
+    return f"{human_number(value)}/s"
 
 
 def human_ms(value: float) -> str:
-    """Write milliseconds for people: three significant digits and a unit."""
+    """Write milliseconds for people: three digits and a unit."""
     if value >= 1 / _SECONDS["ms"]:
-        return f"{value / 1000:.3g} s"
-    return f"{value:.3g} ms" if value >= 1 else f"{value * 1000:.3g} µs"
+        return f"{human_number(value / 1000)} s"
+    return f"{human_number(value)} ms" if value >= 1 else f"{human_number(value * 1000)} µs"
+
+
+def human_duration(seconds: float) -> str:
+    """Write roughly how long something takes: a whole number of at least 2 minutes or hours, or else of seconds."""
+    unit = next((u for u in ("h", "min") if seconds >= 2 * _SECONDS[u]), "s")
+    return f"{max(1, round(seconds / _SECONDS[unit])):,} {unit}"
+
+
+def human_number(value: float) -> str:
+    """Write a number for people: three significant digits, and all that stand before the point."""
+    return f"{value:,.0f}" if value >= _COUNTS["k"] else _plain(float(f"{value:.3g}"))
 
 
 def _quantity(text: str, scales: Mapping[str, float], expected: str) -> float:

@@ -18,6 +18,11 @@ def crash(*_arguments: object) -> None:
     ctypes.string_at(0)
 
 
+def write_and_crash(_seconds: float, folder: Path) -> None:
+    (folder / "half.onnx").write_bytes(b"half")
+    crash()
+
+
 def hang(*_arguments: object) -> None:
     time.sleep(600)
 

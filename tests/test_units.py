@@ -149,3 +149,24 @@ def test_milliseconds_for_people_have_three_digits(value_ms: float, text: str) -
 @pytest.mark.parametrize(("size", "text"), [(214_000, "214 kB"), (18_600_000, "18.6 MB"), (12, "12 B")])
 def test_sizes_for_people_have_three_digits(size: int, text: str) -> None:
     assert units.human_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0000123, "0.0000123"), (0.1849, "0.185"), (1, "1"), (999.6, "1000"), (110_000, "110,000")]
+)
+def test_numbers_for_people_have_no_exponent(value: float, text: str) -> None:
+    assert units.human_number(value) == text
+    assert units.human_rate(value) == f"{text}/s"
+
+
+def test_what_is_rounded_to_a_thousand_has_no_exponent() -> None:
+    assert [units.human_ms(ms) for ms in (0.9996, 999.6, 1_234_000)] == ["1000 µs", "1000 ms", "1,234 s"]
+    assert units.human_bytes(999_600) == "1000 kB"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.01, "1 s"), (1.4, "1 s"), (119, "119 s"), (120, "2 min"), (245, "4 min"), (7200, "2 h"), (7.2e6, "2,000 h")],
+)
+def test_how_long_something_takes_is_told_roughly(seconds: float, text: str) -> None:
+    assert units.human_duration(seconds) == text

@@ -42,6 +42,13 @@ def stalled_us(pressure: Path = _PRESSURE) -> int | None:
     return int(found[1]) if found else None
 
 
+def stalled_share(before_us: int | None, after_us: int | None, elapsed_ns: int) -> float | None:
+    """Give the share of a time in which some task waited for a CPU, from two readings of `stalled_us`."""
+    if before_us is None or after_us is None or elapsed_ns <= 0:
+        return None
+    return min(1.0, (after_us - before_us) * 1e3 / elapsed_ns)
+
+
 def sleep(seconds: float) -> None:
     """Return after so many seconds, on a quiet machine within a few microseconds.
 

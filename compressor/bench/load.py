@@ -31,6 +31,7 @@ Workers = Annotated[int, Field(ge=1, le=1024, description="Requests that are ans
 Sessions = Annotated[
     Literal["shared", "own"], Field(description="Whether all workers call one session, or each one of its own.")
 ]
+_FOUR_DIGITS = 1000
 FilePath = Annotated[Path, PlainSerializer(str, return_type=str)]
 
 
@@ -39,12 +40,20 @@ class Window:
     """At most so many calls, until a moment at the latest; `rng` draws what a load leaves to chance.
 
     In an open loop, `deadline_ns` is the last moment at which a request may be due, and one that is due is answered.
-    Every window begins with an idle session and an empty queue, and a trace at its first request.
+    Every window begins with an idle session and an empty queue, and a trace at its first request. `settling` is the
+    share of its time, at the start, in which requests come that do not count.
     """
 
     calls: int
     deadline_ns: int
     rng: np.random.Generator
+    settling: float = 0.0
+
+
+def _opened(load: Closed | Constant | Poisson | Trace) -> int:
+    """Give how many sessions a load calls."""
+    workers = load.concurrency if isinstance(load, Closed) else load.workers
+    return 1 if load.sessions == "shared" else workers
 
 
 class Closed(BaseModel, frozen=True, extra="forbid"):
@@ -52,12 +61,8 @@ class Closed(BaseModel, frozen=True, extra="forbid"):
 
     concurrency: Workers = 1
     sessions: Sessions = "shared"
-    open: ClassVar[bool] = False
-
-    @property
-    def opened(self) -> int:
-        """How many sessions it calls."""
-        return 1 if self.sessions == "shared" else self.concurrency
+    open: ClassVar[Literal[False]] = False
+    opened: ClassVar[property] = property(_opened)
 
     @property
     def paired(self) -> bool:
@@ -80,17 +85,13 @@ class Constant(BaseModel, frozen=True, extra="forbid"):
     rate: Rate = Field(gt=0, description="Requests that come in a time, such as 200/s.")
     workers: Workers = 1
     sessions: Sessions = "shared"
-    open: ClassVar[bool] = True
+    open: ClassVar[Literal[True]] = True
     paired: ClassVar[bool] = False
-
-    @property
-    def opened(self) -> int:
-        """How many sessions it calls."""
-        return 1 if self.sessions == "shared" else self.workers
+    opened: ClassVar[property] = property(_opened)
 
     def describe(self) -> str:
         """Say it in a few words."""
-        return f"constant {units.write_rate(self.rate)}, {_staff(self.workers, self.sessions)}"
+        return f"constant {_per_s(self.rate)}, {_staff(self.workers, self.sessions)}"
 
     def drive(self, sessions: Sequence[Session], feeds: Sequence[Feeds], window: Window, clock: Clock) -> Work[Timing]:
         """Give what the requests took; see `Trace.drive`."""
@@ -104,17 +105,13 @@ class Poisson(BaseModel, frozen=True, extra="forbid"):
     rate: Rate = Field(gt=0, description="Requests that come in a time on average, such as 200/s.")
     workers: Workers = 1
     sessions: Sessions = "shared"
-    open: ClassVar[bool] = True
+    open: ClassVar[Literal[True]] = True
     paired: ClassVar[bool] = False
-
-    @property
-    def opened(self) -> int:
-        """How many sessions it calls."""
-        return 1 if self.sessions == "shared" else self.workers
+    opened: ClassVar[property] = property(_opened)
 
     def describe(self) -> str:
         """Say it in a few words."""
-        return f"Poisson arrivals {units.write_rate(self.rate)}, {_staff(self.workers, self.sessions)}"
+        return f"Poisson arrivals {_per_s(self.rate)}, {_staff(self.workers, self.sessions)}"
 
     def drive(self, sessions: Sequence[Session], feeds: Sequence[Feeds], window: Window, clock: Clock) -> Work[Timing]:
         """Give what the requests took; see `Trace.drive`. The gaps between them are drawn from `window.rng`."""
@@ -129,13 +126,9 @@ class Trace(BaseModel, frozen=True, extra="forbid"):
     path: FilePath = Field(description="A CSV file of ascending arrival times in seconds; the first is the start.")
     workers: Workers = 1
     sessions: Sessions = "shared"
-    open: ClassVar[bool] = True
+    open: ClassVar[Literal[True]] = True
     paired: ClassVar[bool] = False
-
-    @property
-    def opened(self) -> int:
-        """How many sessions it calls."""
-        return 1 if self.sessions == "shared" else self.workers
+    opened: ClassVar[property] = property(_opened)
 
     def describe(self) -> str:
         """Say it in a few words."""
@@ -160,6 +153,7 @@ class Trace(BaseModel, frozen=True, extra="forbid"):
         later than 5 s or a third of the window, whichever is less, and until the deadline also than 20 calls take. The
         latencies are then those of the requests before it; the ones that were due after it, which `offered_per_s`
         counts, would have waited longer still. So percentiles are lower limits, and a longer window finds higher ones.
+        A window that ends with more requests in line than chance leaves there is overloaded too.
 
         Raises:
             InputError: As `arrivals_s`.
@@ -174,8 +168,10 @@ def parse(text: str) -> Closed | Constant | Poisson | Trace:
     """Read an open loop: `200/s`, `poisson:200/s`, or the path of a trace.
 
     Raises:
-        InputError: The rate cannot be read, or is 0.
+        InputError: The rate cannot be read, has no unit, or is 0.
     """
+    if _time_s(text) is not None:
+        raise InputError(f"expected a rate such as 200/s, found {text!r}: did you mean {text.strip()}/s?")
     kind, _, rate = text.rpartition(":")
     try:
         if kind == "poisson":
@@ -183,6 +179,11 @@ def parse(text: str) -> Closed | Constant | Poisson | Trace:
         return Constant(rate=text) if _is_rate(text) else Trace(path=Path(text))
     except ValidationError as error:
         raise InputError(f"expected a rate above 0 such as 200/s or poisson:200/s, found {text!r}") from error
+
+
+def _per_s(rate: float) -> str:
+    """Write a rate for people: four significant digits, and all that stand before the point."""
+    return units.write_rate(float(f"{rate:.4g}") if rate < _FOUR_DIGITS else round(rate))
 
 
 def _staff(workers: int, sessions: str) -> str:
@@ -207,7 +208,7 @@ def _line(due_s: Array, window: Window, clock: Clock) -> Line:
     left_s = (window.deadline_ns - clock.now_ns()) / 1e9
     fitting = max(1, int(np.searchsorted(due_s, left_s, "right")))
     due_ns = np.rint(due_s[: min(fitting, window.calls)] * 1e9).astype(np.int64)
-    return Line(len(due_ns), window.deadline_ns, due_ns, clock)
+    return Line(len(due_ns), window.deadline_ns, due_ns, clock, window.settling)
 
 
 def _is_rate(text: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compressor.bench.clock import Clock
+from compressor.bench.clock import Clock, stalled_share
 from compressor.bench.load import Window
 from compressor.records import Feeds, Progress, Session, Timing, Work
 
@@ -40,7 +40,7 @@ def interleaved(
             shown_ns = now_ns
             yield Progress("measure", done, window.calls)
     yield Progress("measure", done, window.calls)
-    stalled = _share(stalled_us, clock.stalled_us(), now_ns - begin_ns)
+    stalled = stalled_share(stalled_us, clock.stalled_us(), now_ns - begin_ns)
     return tuple(
         Timing(np.array(taken, np.int64), sum(taken) / 1e9, lost / done, stalled)
         for taken, lost in zip(latencies_ns, preempted, strict=True)
@@ -54,9 +54,3 @@ def _call(session: Session, feed: Feeds, clock: Clock) -> tuple[int, bool]:
     end_ns = clock.now_ns()
     del outputs  # only now: freeing them is not part of the call
     return end_ns - begin_ns, clock.preemptions() != switches
-
-
-def _share(before_us: int | None, after_us: int | None, elapsed_ns: int) -> float | None:
-    if before_us is None or after_us is None or elapsed_ns <= 0:
-        return None
-    return min(1.0, (after_us - before_us) * 1e3 / elapsed_ns)

@@ -14,21 +14,18 @@ from statistics import NormalDist
 import numpy as np
 
 from compressor.bench import stats
-from compressor.records import Array, Speedup, Timing
-
-MINIMUM_EFFECT = 1.02
-"""Ratios of time closer to 1 are no difference."""
+from compressor.bench.looks import stricter
+from compressor.records import MINIMUM_EFFECT, Array, Speedup, Timing
 
 _FEWEST_ROUNDS = 3
 _TRIMMED = 8  # of so many rounds, the highest and the lowest do not count
 _CONFIDENCE = 0.95
 _POWER = 0.9
-_BLOCKS = 16  # of a single window, in place of rounds
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """Samples a second, with a two-sided 95 % interval where there is evidence for one."""
+    """Samples a second, with a two-sided interval where there is evidence for one."""
 
     value_per_s: float
     low_per_s: float | None
@@ -62,31 +59,33 @@ def speedup(rounds: Sequence[tuple[Array, Array]], confidence: float) -> Speedup
     )
 
 
-def detectable(speedup: Speedup) -> float:
+def detectable(speedup: Speedup, share: float) -> float:
     """Give the least true slow-down, as a share of time, that as many rounds would call slower nine times in ten.
 
-    `speedup` has a 95 % interval. In logarithms: the minimum effect, plus the interval's reach, plus what chance may
-    take from the estimate. Source: the sample size of a one-sided test of mean > minimum effect, solved for the mean.
+    `speedup` has a 95 % interval; the look that calls may spend a `share` of its error. In logarithms: the minimum
+    effect, plus the reach of that look's interval, plus what chance may take from the estimate.
+    Source: the sample size of a one-sided test of mean > minimum effect, solved for the mean.
     """
-    reach = math.log(speedup.high / speedup.low) / 2
-    error = reach / stats.student((1 + _CONFIDENCE) / 2, _kept(speedup.rounds) - 1)
+    freedom = _kept(speedup.rounds) - 1
+    error = math.log(speedup.high / speedup.low) / 2 / stats.student((1 + _CONFIDENCE) / 2, freedom)
+    reach = error * stats.student((1 + stricter(_CONFIDENCE, share)) / 2, freedom)
     return math.expm1(math.log(MINIMUM_EFFECT) + reach + NormalDist().inv_cdf(_POWER) * error)
 
 
-def throughput(windows: Sequence[Timing], samples: int) -> Throughput:
+def throughput(windows: Sequence[Timing], samples: int, confidence: float) -> Throughput:
     """Give how many samples a second were answered, when each call answers so many.
 
-    The interval is Student's t over windows, or over blocks of a single one; there is none below 3 of them.
+    The interval is Student's t over the rounds' seconds per call, inverted. There is none below 3 rounds, nor in an
+    open loop, which answers what it is offered; and no upper limit where the seconds per call may be 0.
     """
-    calls = sum(len(window.latencies_ns) for window in windows)
-    value = calls * samples / sum(window.seconds for window in windows)
-    rates = [len(window.latencies_ns) / window.seconds for window in windows]
-    if len(rates) < _FEWEST_ROUNDS:
-        rates = [rate for window in windows for rate in _block_rates(window)]
-    if len(rates) < _FEWEST_ROUNDS:
+    calls, seconds = (sum(values) for values in zip(*((len(w.latencies_ns), w.seconds) for w in windows), strict=True))
+    value = calls * samples / seconds
+    if len(windows) < _FEWEST_ROUNDS or any(window.offered_per_s is not None for window in windows):
         return Throughput(value, None, None)
-    reach = stats.spread(np.array(rates) * samples, (1 + _CONFIDENCE) / 2)
-    return Throughput(value, max(0.0, value - reach), value + reach)
+    taken_s = np.array([window.seconds / len(window.latencies_ns) for window in windows])
+    reach_s, mean_s = stats.spread(taken_s, (1 + confidence) / 2), seconds / calls
+    high = samples / (mean_s - reach_s) if reach_s < mean_s else None
+    return Throughput(value, samples / (mean_s + reach_s), high)
 
 
 def _trimmed(values: Array, confidence: float) -> _Centre:
@@ -104,18 +103,3 @@ def _trimmed(values: Array, confidence: float) -> _Centre:
 
 def _kept(rounds: int) -> int:
     return rounds - 2 * (rounds // _TRIMMED)
-
-
-def _block_rates(window: Timing) -> list[float]:
-    """Give calls a second in blocks of consecutive calls, scaled so that all together took the window's time."""
-    blocks = np.array_split(_spans_ns(window), min(_BLOCKS, len(window.latencies_ns)))
-    scale = window.seconds / sum(float(block.sum()) for block in blocks)
-    return [len(block) / (float(block.sum()) * scale) for block in blocks if block.sum() > 0]
-
-
-def _spans_ns(window: Timing) -> Array:
-    """Give the time between answers, as if requests were due evenly; in a closed loop, what the calls took."""
-    if window.offered_per_s is None:
-        return window.latencies_ns
-    due_ns = np.arange(len(window.latencies_ns)) * 1e9 / window.offered_per_s
-    return np.diff(np.maximum.accumulate(due_ns + window.latencies_ns), prepend=0.0)

@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from compressor.bench.clock import Clock
 from compressor.bench.load import Window
 from compressor.bench.looks import Look
-from compressor.records import Feeds, Progress, Session, Timing, Work
+from compressor.records import Feeds, Progress, Session, Timing, Work, relayed
 
 Opener = Callable[[], Session]
 Drive = Callable[[Sequence[Session], Sequence[Feeds], Window, Clock], Work[tuple[Timing, ...]]]
@@ -86,8 +87,18 @@ def extend(rounds: Rounds, look: Look, way: Way, budget: Budget) -> Work[Rounds]
     The first round is always made, with at least one call.
     """
     while rounds.calls() < look.calls and not rounds.overloaded() and _fits(rounds, budget):
-        rounds = yield from _round(rounds, look, way, budget)
+        rounds = yield from relayed(_round(rounds, look, way, budget), partial(_of_look, rounds.calls(), look.calls))
     return rounds
+
+
+def watch(look: Look, way: Way, budget: Budget) -> Work[Rounds]:
+    """Make one window, as long as the look says or the budget allows: a queue must not be emptied in between."""
+    return (yield from _round(Rounds(), look, way, budget))
+
+
+def _of_look(before: int, total: int, progress: Progress) -> Progress:
+    """Count the calls of earlier rounds too."""
+    return replace(progress, done=before + progress.done, total=total) if progress.total else progress
 
 
 def _fits(rounds: Rounds, budget: Budget) -> bool:
@@ -109,7 +120,7 @@ def _round(rounds: Rounds, look: Look, way: Way, budget: Budget) -> Work[Rounds]
         overhead_s = rounds.overhead_s + left_s - budget.left_s()
         ready = replace(rounds, opening_s=opening_s, turn_s=turn_s, overhead_s=overhead_s)
         driven = way.drive(sessions, feeds, _window(ready, look, way.rng, budget), budget.clock)
-        window = yield from _counted(driven, rounds.calls(), look.calls)
+        window = yield from driven
     return replace(ready, windows=(*rounds.windows, window))
 
 
@@ -140,9 +151,9 @@ def _warm_up(sessions: Sequence[Session], feeds: Sequence[Feeds], budget: Budget
 def _window(rounds: Rounds, look: Look, rng: np.random.Generator, budget: Budget) -> Window:
     """Plan what is due in the round that was just opened: an equal share of the calls and of the time that are left."""
     to_go = _to_go(rounds, look, budget)
-    seconds = (budget.left_s() - (to_go - 1) * _overhead_s(rounds, budget)) / to_go
+    seconds = min(look.seconds, (budget.left_s() - (to_go - 1) * _overhead_s(rounds, budget)) / to_go)
     deadline_ns = budget.clock.now_ns() + int(max(seconds, rounds.turn_s) * 1e9)
-    return Window(math.ceil((look.calls - rounds.calls()) / to_go), deadline_ns, rng)
+    return Window(math.ceil((look.calls - rounds.calls()) / to_go), deadline_ns, rng, look.settling)
 
 
 def _to_go(rounds: Rounds, look: Look, budget: Budget) -> int:
@@ -154,14 +165,3 @@ def _to_go(rounds: Rounds, look: Look, budget: Budget) -> int:
     possible = needed * (overhead_s + turn_s) <= left_s + overhead_s
     affordable = max(needed if possible else 1, int(min(by_opening, by_time)))
     return max(1, min(look.rounds - len(rounds.windows), affordable))
-
-
-def _counted(work: Work[tuple[Timing, ...]], before: int, total: int) -> Work[tuple[Timing, ...]]:
-    """Show progress as calls of the whole look."""
-    while True:
-        try:
-            step = next(work)
-        except StopIteration as end:
-            timings: tuple[Timing, ...] = end.value
-            return timings
-        yield Progress("measure", before + step.done, total)

@@ -5,6 +5,7 @@ How requests are spaced is a load's business (`load`); add here only what happen
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -12,7 +13,7 @@ from threading import Lock
 
 import numpy as np
 
-from compressor.bench.clock import Clock
+from compressor.bench.clock import Clock, stalled_share
 from compressor.records import Array, Feeds, Progress, Session, Timing, Work
 
 _NAP_NS = 100_000_000  # the longest sleep, and the least time between two reports of progress
@@ -21,6 +22,8 @@ _SPARE_NS = 1_000_000  # time enough to report
 _LEAD_NS = 200_000  # in which a worker, back from a long sleep, does what need not be done between due and call
 _LATE_NS = 5_000_000_000
 _LATE_SHARE = 3  # of the window
+_BLOCKS = 20  # of a window, in which arrivals are counted
+_UNLIKELY = 3.0  # standard deviations
 _LATE_CALLS = 20  # a shorter queue than this comes and goes by chance
 
 
@@ -32,8 +35,8 @@ class Line:
     worker takes it so late that the line is given up as overloaded.
     """
 
-    def __init__(self, calls: int, deadline_ns: int, due_ns: Array | None, clock: Clock) -> None:
-        """Take how many requests may come, and when at the latest."""
+    def __init__(self, calls: int, deadline_ns: int, due_ns: Array | None, clock: Clock, settling: float = 0.0) -> None:
+        """Take how many requests may come, when at the latest, and the share of the time that does not count."""
         self.calls = calls if due_ns is None else len(due_ns)
         self.taken = 0
         self.ended = False
@@ -42,6 +45,7 @@ class Line:
         """Held by the one worker that waits for the next request; the others are in a call, or wait for this."""
         self.clock = clock
         self._deadline_ns = deadline_ns
+        self._settling = settling
         self._due_ns = None if due_ns is None else due_ns.tolist()  # plain numbers are ready sooner after a sleep
         self._begin_ns = 0
         self._rows = array("q")  # a list of a million tuples would make the garbage collector a part of the latencies
@@ -81,17 +85,28 @@ class Line:
     def timing(self, stalled: float | None, workers: int) -> Timing:
         """Sum up; for what `seconds` means see `serve`."""
         rows = self._answers()
-        start_ns, end_ns, preempted = rows[:, 1], rows[:, 2], float(rows[:, 3].mean())
         if self._due_ns is not None:
-            due_ns = np.array(self._due_ns)
-            latencies_ns = end_ns - self._begin_ns - due_ns[: len(rows)]
-            wall_s = float(end_ns.max() - self._begin_ns) / 1e9
-            offered_per_s = _rate_per_s(due_ns[due_ns <= wall_s * 1e9])
-            seconds = wall_s if offered_per_s is None else max(wall_s, len(rows) / offered_per_s)
-            return Timing(latencies_ns, seconds, preempted, stalled, offered_per_s, self.overloaded)
-        latencies_ns = end_ns - start_ns
-        took_ns = latencies_ns.sum() if workers == 1 else end_ns.max() - self._begin_ns
-        return Timing(latencies_ns, float(took_ns) / 1e9, preempted, stalled)
+            return self._queued(rows, stalled, workers)
+        latencies_ns = rows[:, 2] - rows[:, 1]
+        took_ns = latencies_ns.sum() if workers == 1 else rows[:, 2].max() - self._begin_ns
+        return Timing(latencies_ns, float(took_ns) / 1e9, float(rows[:, 3].mean()), stalled)
+
+    def _queued(self, rows: Array, stalled: float | None, workers: int) -> Timing:
+        """Sum up an open loop; answers to what came while it settled count for the throughput alone."""
+        due_ns, end_ns = np.array(self._due_ns), rows[:, 2] - self._begin_ns
+        answered_ns = due_ns[: len(rows)]
+        counted = answered_ns >= self._settling * answered_ns[-1]
+        wall_s = float(end_ns.max()) / 1e9
+        offered_per_s = _rate_per_s(due_ns[due_ns <= wall_s * 1e9])
+        seconds = wall_s if offered_per_s is None else max(wall_s, len(rows) / offered_per_s)
+        return Timing(
+            latencies_ns=(end_ns - answered_ns)[counted],
+            seconds=seconds * float(counted.mean()),
+            preempted=float(rows[:, 3].mean()),
+            stalled=stalled,
+            offered_per_s=offered_per_s,
+            overloaded=self.overloaded or _is_behind(answered_ns, rows[:, 1:3] - self._begin_ns, workers),
+        )
 
     def _rest(self) -> Iterator[int]:
         if self._due_ns is None:
@@ -135,9 +150,7 @@ def serve(line: Line, sessions: Sequence[Session], feeds: Sequence[Feeds]) -> Wo
     """
     begin_ns, before_us = line.clock.now_ns(), line.clock.stalled_us()
     yield from _alone(line, sessions[0], feeds) if len(sessions) == 1 else _together(line, sessions, feeds)
-    after_us, wall_us = line.clock.stalled_us(), (line.clock.now_ns() - begin_ns) / 1e3
-    stalled = None if before_us is None or after_us is None else min(1.0, (after_us - before_us) / max(wall_us, 1.0))
-    return line.timing(stalled, len(sessions))
+    return line.timing(stalled_share(before_us, line.clock.stalled_us(), line.clock.now_ns() - begin_ns), len(sessions))
 
 
 def _alone(line: Line, session: Session, feeds: Sequence[Feeds]) -> Work[None]:
@@ -189,3 +202,17 @@ def _answer(line: Line, session: Session, feeds: Sequence[Feeds]) -> Iterator[in
 def _rate_per_s(due_ns: Array) -> float | None:
     """Give how many requests were due a second, answered or not; None of a single moment."""
     return float((len(due_ns) - 1) / due_ns[-1] * 1e9) if due_ns[-1] > 0 else None
+
+
+def _is_behind(due_ns: Array, taken_ns: Array, workers: int) -> bool:
+    """Say whether more requests are left when the last is due than chance leaves where as many are answered as come.
+
+    `taken_ns` holds the start and the end of each call. Of n requests, as many are then left as a random walk goes that
+    cannot become negative: its variance is n times the index of dispersion of arrivals plus the squared coefficient of
+    variation of calls. Source: Whitt 2002, the heavy-traffic limit of a queue at critical load.
+    """
+    left = int((taken_ns[:, 1] > due_ns[-1]).sum()) - workers
+    calls_ns = taken_ns[:, 1] - taken_ns[:, 0]
+    arrivals = np.histogram(due_ns, _BLOCKS)[0]
+    variance = arrivals.var() / arrivals.mean() + (calls_ns.std() / max(1.0, calls_ns.mean())) ** 2
+    return bool(left > _UNLIKELY * math.sqrt(len(due_ns) * variance))

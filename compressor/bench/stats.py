@@ -6,28 +6,33 @@ Add a statistic as a function of raw samples. Only numpy is used, for importing 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from compressor.records import Array, Bound
 
-_BURST_BLOCKS = 20
-_MOST_SAMPLES = 10_000_000
+FEWEST_INDEPENDENT = 40
+"""Samples of a queue, were they independent, that show that it has an end: one without has up to 30 in a minute."""
+_BLOCKS = 20
+_UNCERTAIN = 19 / 13.716  # 19 over the quantile at 20 % of chi-square with 19 degrees of freedom
+_FEWEST_TO_GROW = 30
 _PRECISION = 1e-9
 
 
-def bound(latencies_ms: Array, percentile: float, confidence: float, limit_ms: float | None = None) -> Bound:
+def bound(
+    latencies_ms: Array, percentile: float, confidence: float, limit_ms: float | None = None, deff: float = 1.0
+) -> Bound:
     """Give a percentile (0 to 100) with the exact one-sided limits that its samples, in call order, support.
 
-    A limit is an order statistic and assumes nothing about the distribution. Against `limit_ms`: the percentile is
-    proved to be at or below it when `high_ms` is and the violations are steady, proved to be above it when `low_ms` is.
+    A limit is an order statistic and assumes nothing about the distribution. Samples that depend on each other count
+    for as many as 1 in `deff` independent ones, see `design_effect`. Against `limit_ms`: the percentile is proved to be
+    at or below it when `high_ms` is and the violations are steady, proved to be above it when `low_ms` is.
     Source: binomial order statistics, the rule of MLPerf LoadGen's early stopping.
     """
     ordered, n = np.sort(latencies_ms), len(latencies_ms)
     below, alpha = percentile / 100, 1 - confidence
-    over, under = allowed(n, 1 - below, alpha), allowed(n, below, alpha)
+    over, under = (_allowed_of(n, deff, share, alpha) for share in (1 - below, below))
     plain = Bound(
         percentile=percentile,
         confidence=confidence,
@@ -36,6 +41,30 @@ def bound(latencies_ms: Array, percentile: float, confidence: float, limit_ms: f
         high_ms=None if over is None else float(ordered[n - 1 - over]),
     )
     return plain if limit_ms is None else _against(plain, latencies_ms > limit_ms, limit_ms)
+
+
+def design_effect(latencies: Array) -> float:
+    """Give how many samples in a row tell no more than an independent one; at least 1.
+
+    The variance of the means of 20 blocks over what it were if the samples' ranks came independently, or rather its
+    upper limit at 80 %. Where samples depend on each other for longer than a block, about 14 of them are left.
+    """
+    size = len(latencies) // _BLOCKS
+    if size == 0:
+        return 1.0
+    _, place, ties = np.unique(latencies, return_inverse=True, return_counts=True)
+    ranks = (ties.cumsum() - ties / 2)[place]
+    means = ranks[: size * _BLOCKS].reshape(_BLOCKS, size).mean(axis=1)
+    return max(1.0, _UNCERTAIN * size * float(means.var(ddof=1) / ranks.var())) if len(ties) > 1 else 1.0
+
+
+def grows(latencies_ms: Array, call_ms: float) -> bool:
+    """Say whether requests wait longer in the last third than in the first: twofold, and by more than a call takes."""
+    if len(latencies_ms) < _FEWEST_TO_GROW:
+        return False
+    thirds = np.array_split(latencies_ms, 3)
+    first, last = float(np.median(thirds[0])), float(np.median(thirds[-1]))
+    return last > max(2 * first, first + call_ms)
 
 
 def decided(bound: Bound) -> bool:
@@ -52,8 +81,9 @@ def clean_samples(percentile: float, confidence: float) -> int:
 
 
 def allowed(n: int, share: float, alpha: float) -> int | None:
-    """Give the largest t with P(Binomial(n, share) <= t) <= alpha; None if even 0 is too many."""
-    low, high = -1, n
+    """Give the largest t with P(Binomial(n, share) <= t) <= alpha, at most one half; None if even 0 is too many."""
+    mean = n * share  # the median is within 1 of it, and what is 10 deviations below it as good as impossible
+    low, high = max(-1, int(mean - 10 * math.sqrt(mean)) - 1), min(n, int(mean) + 2)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if binomial_cdf(middle, n, share) <= alpha else (low, middle)
@@ -85,6 +115,11 @@ def student(quantile: float, freedom: int) -> float:
     return high
 
 
+def spread_factor(confidence: float) -> float:
+    """Give how many standard errors the mean over the blocks of `bound` is kept from its limit."""
+    return student(confidence, _BLOCKS - 1)
+
+
 def spread(values: Array, quantile: float) -> float:
     """Give by how much the mean of some values can be wrong: Student's t times the standard error."""
     return student(quantile, len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
@@ -92,17 +127,23 @@ def spread(values: Array, quantile: float) -> float:
 
 def _against(plain: Bound, violates: Array, limit_ms: float) -> Bound:
     n, violations = len(violates), int(violates.sum())
-    per_block = np.array([block.sum() for block in np.array_split(violates, _BURST_BLOCKS)])
-    reach = spread(per_block / (n / _BURST_BLOCKS), plain.confidence) if n >= _BURST_BLOCKS else None
+    per_block = np.array([block.sum() for block in np.array_split(violates, _BLOCKS)])
+    reach = spread(per_block / (n / _BLOCKS), plain.confidence) if n >= _BLOCKS else None
     room = 1 - plain.percentile / 100 - violations / n
-    judged = replace(
+    return replace(
         plain,
         limit_ms=limit_ms,
         violations=violations,
         dispersion=None if reach is None else _dispersion(per_block, n),
         steady=None if reach is None else reach <= room,
     )
-    return judged if decided(judged) else replace(judged, needed=_needed(judged, n, reach or 0.0))
+
+
+def _allowed_of(n: int, deff: float, share: float, alpha: float) -> int | None:
+    """Give how many of n samples that depend on each other are allowed where only their frequency is known."""
+    independent = max(1, int(n / deff))
+    most = allowed(independent, share, alpha)
+    return None if most is None else most * n // independent
 
 
 def _dispersion(per_block: Array, n: int) -> float | None:
@@ -121,33 +162,3 @@ def _student_cdf(t: float, freedom: int) -> float:
     if not odd:
         return (1 + series) / 2
     return 0.5 + (angle + (series * math.cos(angle) if freedom > 1 else 0.0)) / math.pi
-
-
-def _needed(judged: Bound, n: int, spread: float) -> int | None:
-    """Give how many samples would decide at the same share of violations, and the same spread over longer blocks."""
-    violations, share, alpha = judged.violations or 0, 1 - judged.percentile / 100, 1 - judged.confidence
-
-    def decides(size: int) -> bool:
-        if violations / n < share:
-            return binomial_cdf(-(-violations * size // n), size, share) <= alpha
-        return binomial_cdf(-(-(n - violations) * size // n), size, 1 - share) <= alpha
-
-    by_count = _first(decides, n)
-    if by_count is None or violations / n >= share:
-        return by_count
-    by_spread = math.ceil(n * (spread / (share - violations / n)) ** 2)
-    return max(by_count, by_spread) if by_spread <= _MOST_SAMPLES else None
-
-
-def _first(holds: Callable[[int], bool], start: int) -> int | None:
-    """Give the least number from `start` on that holds, found by doubling and halving; None beyond 10 million."""
-    high = start
-    while not holds(high):
-        high *= 2
-        if high > _MOST_SAMPLES:
-            return None
-    low = max(high // 2, start - 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high

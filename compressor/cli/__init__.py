@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 def main() -> NoReturn:
     """Run the command line."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="replace")  # a terminal may know neither µ nor →
     signal.signal(signal.SIGINT, _stop)
     signal.signal(signal.SIGTERM, _stop)
     try:
@@ -57,7 +59,7 @@ def _bug() -> NoReturn:
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     """Unwind, which stops the children; 130 when interrupted, 143 when terminated."""
-    typer.echo(f"compress: stopped by {signal.Signals(number).name}; what was written so far stays", err=True)
+    typer.echo(f"compress: stopped by {signal.Signals(number).name}", err=True)
     sys.exit(128 + number)
 
 

@@ -21,6 +21,9 @@ def bench(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
     sla: options.Sla = None,
     batch: Annotated[str | None, typer.Option(metavar="N,N,...", help="Batch sizes, the main one first.")] = None,
     rate: options.Rate = None,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", help="Requests at a time, each sent when one is answered; no --rate.")
+    ] = None,
     duration: options.Duration = None,
     samples: options.Samples = None,
     shape: options.Shapes = None,
@@ -32,7 +35,11 @@ def bench(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
     quiet: options.Quiet = False,  # noqa: FBT002
     verbose: options.Verbose = False,  # noqa: FBT002
 ) -> None:
-    """Measure one model: latency cold and warm, back to back and paced, per batch size; exit with the verdict."""
+    """Measure one model: latency cold and warm, back to back and paced, per batch size.
+
+    Exit 0 if every gate is met, 3 if one is not, 4 if the samples decide nothing. Without --sla or gates of a --recipe
+    nothing is judged: exit 0 then proves nothing.
+    """
     from compressor import console, pipeline
     from compressor.recipe import Overrides, batches
 
@@ -42,7 +49,8 @@ def bench(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
         shapes=tuple(shape or ()),
         threads=threads,
         rate=rate,
-        duration=duration,
+        concurrency=concurrency,
+        duration=options.time(duration),
         engine=engine,
     )
     asked, folder = options.settle(recipe, given)
@@ -86,11 +94,13 @@ def compare(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comm
         evaluation=options.here(evaluation),
         shapes=tuple(shape or ()),
         threads=threads,
-        duration=duration,
+        duration=options.time(duration),
         metric=metric,
     )
     asked, folder = options.settle(recipe, given)
-    wanted = pipeline.Asked(source=before, recipe=asked, folder=folder, registry=registry, verbose=verbose)
+    wanted = pipeline.Asked(
+        source=before, recipe=asked, folder=folder, registry=registry, fill=duration is not None, verbose=verbose
+    )
     found = console.follow(pipeline.compare(wanted, after), quiet=quiet)
     console.compared(found, as_json=as_json, quiet=quiet)
     sys.exit(_NOT_WORSE[found.verdict])

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compressor.errors import InputError
+
 if TYPE_CHECKING:
     from compressor.recipe import Overrides, Recipe
 
@@ -33,13 +35,38 @@ Metric = Annotated[
 Rate = Annotated[
     str | None, typer.Option("--rate", metavar="RATE", help="Arrivals: 200/s, poisson:200/s, or the CSV of a trace.")
 ]
-Duration = Annotated[str | None, typer.Option("--duration", help="Longest time of one measurement, e.g. 30s.")]
+Duration = Annotated[
+    str | None,
+    typer.Option(
+        "--duration",
+        metavar="TIME",
+        help="Longest time of one measurement, e.g. 30s; where no latency gate is to be decided, all of it is used, "
+        "so that the tail is measured too.",
+    ),
+]
 Threads = Annotated[int | None, typer.Option("--threads", help="Threads of a session; default: the usable CPUs.")]
 Engine = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="auto or onnxruntime.")]
 Registry = Annotated[str | None, typer.Option("--registry", metavar="URI", help="MLflow tracking URI, or none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and the result on stdout only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Let vendors print.")]
+
+
+def time(duration: str | None) -> str | None:
+    """Check a duration before it becomes part of a recipe, whose words for it nobody typed.
+
+    Raises:
+        InputError: It is no time above 0.
+    """
+    from compressor.units import seconds
+
+    try:
+        fits = duration is None or seconds(duration) > 0
+    except ValueError:
+        fits = False
+    if not fits:
+        raise InputError(f"--duration: expected a time such as 30s, found {duration!r}")
+    return duration
 
 
 def here(path: Path | None) -> Path | None:

@@ -105,7 +105,11 @@ def _climb(request: Request, *, quiet: bool, as_json: bool) -> int:
     """Run, publish, show; give the exit code."""
     from compressor import console, formats
 
-    done, refusal = console.follow(_published(request), quiet=quiet)
+    try:
+        done, refusal = console.follow(_published(request), quiet=quiet)
+    except SystemExit:  # of a signal
+        console.say(f"what was written so far stays under {request.job.reports}")
+        raise
     if not quiet:
         console.verdict(done)
     if as_json:

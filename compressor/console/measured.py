@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from compressor import formats, gates
 from compressor.console import out
+from compressor.gates.busy import busy
 from compressor.records import Benched, Compared, Noise
 
 
@@ -19,7 +20,7 @@ def benched(found: Benched, *, as_json: bool, quiet: bool) -> None:
         out.table(("", ""), formats.benched.takes(found))
     if quiet:
         return
-    out.warn(found.warnings)
+    out.warn((*found.warnings, *formats.benched.warnings(found)))
     told = formats.benched.sentence(found)
     out.say(
         f"{found.verdict}: {told}" if found.verdict else told, style=out.STYLES.get(found.verdict or "", ""), wrap=True
@@ -49,6 +50,7 @@ def noise(found: Noise, *, as_json: bool) -> None:
     if as_json:
         out.json(found)
         return
-    claimed = gates.relation(found.speedup) in {"faster", "slower"}
+    claimed, disturbed = gates.relation(found.speedup) in {"faster", "slower"}, busy(found.speedup)
     out.table(formats.noise.HEADER, formats.noise.rows(found))
-    out.say(formats.noise.sentence(found, claimed=claimed), style="yellow" if claimed else "", wrap=True)
+    told = formats.noise.sentence(found, claimed=claimed, busy=disturbed)
+    out.say(told, style="yellow" if claimed or disturbed else "", wrap=True)

@@ -6,6 +6,7 @@ Another kind of result is a function here.
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -42,9 +43,14 @@ def warn(warnings: Iterable[str]) -> None:
 
 
 def result(text: str) -> None:
-    """Give a command's result on stdout, as it is."""
-    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
-    sys.stdout.flush()
+    """Give a command's result on stdout, as it is; if nobody reads it, the verdict stands all the same."""
+    if sys.stdout is None:  # it was closed before the program began
+        return
+    try:
+        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it would be flushed, and fail, at the exit
 
 
 def json(record: object) -> None:
@@ -54,7 +60,7 @@ def json(record: object) -> None:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Give a table as a command's result on stdout; a cell is folded only where it would leave the terminal."""
-    if sys.stdout.isatty():
+    if sys.stdout is not None and sys.stdout.isatty():
         Console(highlight=False).print(cells(header, rows))
         return
     text = io.StringIO()

@@ -16,9 +16,10 @@ from rich.live import Live
 from rich.text import Text
 
 from compressor.console import out
+from compressor.formats.words import at_most, median, ratio
 from compressor.pipeline.choose import passed, undecided
-from compressor.records import Latency, Measurement, Progress, Trial
-from compressor.units import human_bytes, human_ms
+from compressor.records import Measurement, Progress, Trial
+from compressor.units import human_bytes
 
 T = TypeVar("T")
 _NOTHING = "-"
@@ -67,7 +68,7 @@ class _Lines:
         seconds = f"{time.monotonic() - self._begin:6.1f} s  "
         if isinstance(event, Trial):
             cells = zip(_COLUMNS[1:], _row(event)[1:], strict=True)
-            told = "; ".join(f"{name} {cell}" for name, cell in cells if cell != _NOTHING)
+            told = "; ".join(_told(name, cell) for name, cell in cells if cell != _NOTHING)
             self._print(f"{seconds}{event.rung}: {told}")
         elif (step := event.step.partition(",")[0]) != self._step:
             self._step = step
@@ -113,6 +114,10 @@ class _Live:
         return Group(*([out.cells(_COLUMNS, rows)] if rows else []), self._bar)
 
 
+def _told(name: str, cell: str) -> str:
+    return f"{name.removesuffix(' at most') if cell.startswith('at least') else name} {cell}"
+
+
 def _row(trial: Trial) -> list[str]:
     measured = trial.measurement
     if measured is None:
@@ -121,21 +126,18 @@ def _row(trial: Trial) -> list[str]:
     return [
         trial.rung,
         human_bytes(measured.size_bytes),
-        human_ms(latency.p50_ms),
-        _p99(latency),
+        median(latency),
+        at_most(latency.p99_ms, latency.p99_high_ms, latency),
         _speedup(measured),
         f"{measured.score.metric} {measured.score.value:.4g}" if measured.score else _NOTHING,
         _outcome(trial),
     ]
 
 
-def _p99(latency: Latency) -> str:
-    return human_ms(latency.p99_high_ms) if latency.p99_high_ms is not None else f"n = {latency.n}, too few"
-
-
 def _speedup(measured: Measurement) -> str:
-    speedup = measured.speedup
-    return f"{speedup.ratio:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})" if speedup else _NOTHING
+    if (speedup := measured.speedup) is None:
+        return _NOTHING
+    return f"{ratio(speedup.ratio)}x ({ratio(speedup.low)} to {ratio(speedup.high)})"
 
 
 def _outcome(trial: Trial) -> str:

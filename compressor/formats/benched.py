@@ -7,9 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compressor.formats.words import MET, NOTHING, at_most, busy, cost, memory, startup, throughput
+from compressor.formats.words import (
+    MET,
+    NOTHING,
+    at_most,
+    busy,
+    cost,
+    median,
+    memory,
+    startup,
+    strain,
+    throughput,
+    unmet,
+)
 from compressor.records import Benched, Latency, Measurement, Side, Verdict
-from compressor.units import human_bytes, human_ms, human_rate
+from compressor.units import human_bytes, human_ms
 
 POINTS = ("point", "load", "p50", "p95 at most", "p99 at most", "throughput", "verdict")
 _MAIN = "main load"
@@ -17,10 +29,7 @@ _MAIN = "main load"
 
 def points(found: Benched) -> list[list[str]]:
     """Give one row of `POINTS` for each load and shape that was measured."""
-    measured = found.side.measurement
-    latencies = (measured.latency, *measured.others)
-    names = [latency.at for latency in latencies if latency.at]
-    return [_point(latency, _asked(found.verdicts, latency.at, names)) for latency in latencies]
+    return [_point(one, [v for v in found.verdicts if v.at == one.at]) for one in _latencies(found.side.measurement)]
 
 
 def takes(found: Benched) -> list[tuple[str, str]]:
@@ -39,11 +48,18 @@ def takes(found: Benched) -> list[tuple[str, str]]:
     return [(name, value) for name, value in rows if value != NOTHING]
 
 
+def warnings(found: Benched) -> Iterator[str]:
+    """Name the points at which requests came faster than they were answered."""
+    for latency in _latencies(found.side.measurement):
+        if strained := strain(latency):
+            yield f"{latency.at or _MAIN}: {strained}, {throughput(latency)}: its percentiles are lower limits"
+
+
 def sentence(found: Benched) -> str:
-    """Say how long a call takes, and which gate decided."""
+    """Say how long a call takes, after whether requests were answered as they came, and what was not shown."""
     latency = found.side.measurement.latency
-    p99 = f"p99 is at most {human_ms(latency.p99_high_ms)}" if latency.p99_high_ms is not None else _too_few(latency)
-    facts = f"{found.side.source} takes {human_ms(latency.p50_ms)} at the median, {p99}"
+    strained = f"{strain(latency)}, {throughput(latency)}: " if strain(latency) else ""
+    facts = f"{strained}{found.side.source} takes {median(latency)} at the median, {_p99(latency)}"
     return f"{facts}; {_outcome(found)}."
 
 
@@ -60,29 +76,25 @@ def threads(side: Side, cpus_usable: int) -> str:
     return f"{asked} on {cpus_usable} usable CPUs"
 
 
-def _asked(verdicts: Sequence[Verdict], at: str, names: Sequence[str]) -> list[Verdict]:
-    """Give the verdicts on one point: a gate ends in the name of its point, one of the main point in none."""
-    if at:
-        return [verdict for verdict in verdicts if verdict.gate.endswith(f" at {at}")]
-    return [v for v in verdicts if not any(v.gate.endswith(f" at {name}") for name in names)]
+def _latencies(measured: Measurement) -> tuple[Latency, ...]:
+    return (measured.latency, *measured.others)
 
 
 def _point(latency: Latency, verdicts: Sequence[Verdict]) -> list[str]:
     return [
         latency.at or _MAIN,
         latency.load,
-        human_ms(latency.p50_ms),
-        at_most(latency.p95_high_ms, latency.n),
-        at_most(latency.p99_high_ms, latency.n),
+        median(latency),
+        at_most(latency.p95_ms, latency.p95_high_ms, latency),
+        at_most(latency.p99_ms, latency.p99_high_ms, latency),
         throughput(latency),
-        "; ".join((*_overload(latency), *_judged(verdicts))) or NOTHING,
+        "; ".join((*_strained(latency), *_judged(verdicts))) or NOTHING,
     ]
 
 
-def _overload(latency: Latency) -> Iterator[str]:
-    if latency.overloaded:
-        due = "" if latency.offered_per_s is None else f": {human_rate(latency.offered_per_s)} were due"
-        yield f"overloaded{due}"
+def _strained(latency: Latency) -> Iterator[str]:
+    if strained := strain(latency):
+        yield f"{strained}: percentiles are lower limits"
 
 
 def _judged(verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -95,19 +107,21 @@ def _judged(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def _busiest(measured: Measurement) -> str:
-    latencies = (measured.latency, *measured.others)
+    latencies = _latencies(measured)
     stalled = [latency.stalled for latency in latencies if latency.stalled is not None]
     return busy(max(latency.preempted for latency in latencies), max(stalled, default=None))
 
 
-def _too_few(latency: Latency) -> str:
-    return f"its p99 unknown ({at_most(None, latency.n)})"
+def _p99(latency: Latency) -> str:
+    limit = at_most(latency.p99_ms, latency.p99_high_ms, latency)
+    if strain(latency):
+        return f"p99 is {limit}"
+    return f"p99 is at most {limit}" if latency.p99_high_ms is not None else f"its p99 unknown ({limit})"
 
 
 def _outcome(found: Benched) -> str:
-    open_ = sorted((v for v in found.verdicts if v.met is not True), key=lambda v: v.met is None)
-    if open_:
-        return f"{open_[0].gate} {MET[open_[0].met]}, {open_[0].reason.rstrip('.')}"
+    if open_ := unmet(found.verdicts):
+        return "; ".join(f"{v.gate} {MET[v.met]}, {v.reason.rstrip('.')}" for v in open_)
     if found.verdict is None:
         return "no limit was asked, --sla asks for one"
     return "every gate is met at every point asked"

@@ -5,33 +5,40 @@ A line that sets the two models side by side is a line in `sides`.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from compressor.formats.benched import cold, threads
 from compressor.formats.words import (
     MET,
+    MINIMUM,
     NOTHING,
     at_most,
+    between,
     busy,
     dropped,
     error,
+    median,
     memory,
+    ratio,
+    referred,
     rounds,
     score_words,
     smaller,
     throughput,
     times,
+    unmet,
     worst,
 )
-from compressor.records import Compared, Measurement, Speedup, Verdict
-from compressor.units import human_bytes, human_ms
+from compressor.records import Compared, Measurement, Relation, Score, Speedup, Verdict
+from compressor.units import human_bytes
 
 SIDES = ("what", "A", "B")
 DIFFERENCES = ("what", "B beside A")
 GATES = ("gate", "verdict", "reason")
-Relation = Literal["faster", "slower", "same", "undecided"]
-"""What a speed-up proves, given the least difference that counts."""
-_PROVED = {"faster": "faster", "slower": "slower", "same": "no difference beyond 2 %", "undecided": "undecided"}
+_PROVED = {
+    "faster": "faster",
+    "slower": "slower",
+    "same": f"no difference beyond {MINIMUM}",
+    "undecided": "undecided",
+}
 
 
 def sides(found: Compared) -> list[list[str]]:
@@ -40,8 +47,8 @@ def sides(found: Compared) -> list[list[str]]:
     rows = [
         ["model", found.before.source, found.after.source],
         ["size", human_bytes(a.size_bytes), human_bytes(b.size_bytes)],
-        ["p50", human_ms(a.latency.p50_ms), human_ms(b.latency.p50_ms)],
-        ["p99 at most", *(at_most(m.latency.p99_high_ms, m.latency.n) for m in (a, b))],
+        ["p50", *(median(m.latency) for m in (a, b))],
+        ["p99 at most", *(at_most(m.latency.p99_ms, m.latency.p99_high_ms, m.latency) for m in (a, b))],
         ["throughput", *(throughput(m.latency) for m in (a, b))],
         ["cold start", *(cold(m.latency) for m in (a, b))],
         ["peak memory", *(memory(m.memory_bytes) for m in (a, b))],
@@ -70,11 +77,10 @@ def gates(found: Compared) -> list[list[str]]:
 
 
 def sentence(found: Compared, relation: Relation | None) -> str:
-    """Say how the second model stands to the first in speed, size and quality, and what decided."""
+    """Say how the second model stands to the first in speed, size and quality, and which gates it does not meet."""
     a, b = found.before.measurement, found.after.measurement
-    facts = f"{_faster(b.speedup, relation)}, {_size(a, b)}, and {_quality(found)}: {found.verdict}"
-    decided = sorted((v for v in found.verdicts if v.met is not True), key=lambda v: v.met is None)
-    return f"{facts}." + (f" {_why(decided[0])}" if decided else "")
+    facts = f"{_faster(b.speedup, relation)}, is {_size(a, b)}, and {_quality(found)}: {found.verdict}."
+    return " ".join((facts, *map(_why, unmet(found.verdicts))))
 
 
 def _size(a: Measurement, b: Measurement) -> str:
@@ -91,12 +97,12 @@ def _faster(speedup: Speedup | None, relation: Relation | None) -> str:
     if speedup is None:
         return "B was not timed beside A"
     if relation == "slower":
-        interval = f"(95 % interval {1 / speedup.high:.2f} to {1 / speedup.low:.2f})"
-        return f"B takes {1 / speedup.ratio:.2f} times as long as A {interval}"
-    interval = f"95 % interval {speedup.low:.2f} to {speedup.high:.2f}"
+        interval = f"(95 % interval {ratio(1 / speedup.high)} to {ratio(1 / speedup.low)})"
+        return f"B takes {ratio(1 / speedup.ratio)} times as long as A {interval}"
     if relation == "same":
-        return f"B is as fast as A, with no difference beyond 2 % ({speedup.ratio:.2f} times, {interval})"
-    faster = f"{speedup.ratio:.2f} times as fast as A ({interval}"
+        nearly = f"{ratio(speedup.ratio)} times, {between(speedup)}"
+        return f"B is as fast as A, with no difference beyond {MINIMUM} ({nearly})"
+    faster = f"{ratio(speedup.ratio)} times as fast as A ({between(speedup)}"
     return f"B is {faster})" if relation == "faster" else f"B seems {faster}, which decides nothing)"
 
 
@@ -106,8 +112,14 @@ def _quality(found: Compared) -> str:
         if any(verdict.gate == "accuracy" and verdict.met for verdict in found.verdicts):
             return "its outputs are those of A up to rounding"
         return "what it loses is unknown for want of evaluation data"
-    name = f"{score.metric} with A" if score.reference else score.metric
+    name = _named(score)
     return f"{name} {dropped(score)}" if dropped(score) else f"{name} was not compared"
+
+
+def _named(score: Score) -> str:
+    """Give a metric's name with what it holds the outputs against, where that is the other model."""
+    against = referred(score, "A").removeprefix(f"{score.metric} ")
+    return f"{score.metric} {against}" if score.reference else score.metric
 
 
 def _why(verdict: Verdict) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compressor.formats.words import MET, Escape, number, score_words, smaller, times
+from compressor.formats.words import MET, Escape, number, score_words, smaller, times, unmet
 from compressor.records import Measurement, Report, Trial
 from compressor.units import human_bytes
 
@@ -19,7 +19,7 @@ _NO_CHOICE = {
 
 
 def sentence(report: Report, escape: Escape = str) -> str:
-    """Say what was chosen and what it gains and loses, and which gate decided; names go through `escape`."""
+    """Say what was chosen and what it gains and loses, and which gates decided; names go through `escape`."""
     chosen = chosen_trial(report)
     outcome = _NO_CHOICE[report.verdict] if chosen is None else _choice(report, chosen, escape)
     return " ".join([outcome, *_deciding(report, escape)])
@@ -60,7 +60,7 @@ def _scores(baseline: Trial, chosen: Trial, escape: Escape) -> str:
 
 
 def _deciding(report: Report, escape: Escape) -> Iterator[str]:
-    """Say which gate decided: the one that kept out the rung before the chosen one, or the last candidate of all."""
+    """Say which gates decided: those that kept out the rung before the chosen one, or the last candidate of all."""
     rungs = [trial.rung for trial in report.trials]
     before = report.trials[: rungs.index(report.chosen)] if report.chosen in rungs else report.trials
     candidates = before if report.verdict == "pass" else (report.baseline, *before)
@@ -69,10 +69,11 @@ def _deciding(report: Report, escape: Escape) -> Iterator[str]:
         open_gates = [(trial, verdict) for trial, verdict in open_gates if _is_open(trial)] or open_gates
     if open_gates:
         trial = open_gates[-1][0]
-        verdict = min((v for t, v in open_gates if t is trial), key=lambda v: v.met is None)
-        gate, reason = escape(verdict.gate), escape(verdict.reason).rstrip(".")
+        first, *others = unmet(trial.verdicts)
+        decided = (first, *(verdict for verdict in others if verdict.met is first.met))
+        told = (f"{escape(v.gate)} {MET[v.met]}, {escape(v.reason).rstrip('.')}" for v in decided)
         start = f"{escape(trial.rung)} did not pass" if report.verdict == "pass" else f"Decided at {escape(trial.rung)}"
-        yield f"{start}: {gate} {MET[verdict.met]}, {reason}."
+        yield f"{start}: {'; '.join(told)}."
 
 
 def _is_open(trial: Trial) -> bool:

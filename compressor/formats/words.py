@@ -6,13 +6,16 @@ Words that more than one format uses belong here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from compressor.records import Bound, Latency, OutputError, Score, Speedup
+from compressor.records import MINIMUM_EFFECT, Bound, Latency, OutputError, Score, Speedup, Verdict
 from compressor.units import human_bytes, human_ms, human_rate
 
 NOTHING = "-"
 MET = {True: "met", False: "not met", None: "undecided"}
+MINIMUM = f"{(MINIMUM_EFFECT - 1) * 100:.0f} %"
+"""The least difference of speed that counts."""
+_AGREEMENT = "agreement"
 _LARGE = 10_000
 Escape = Callable[[str], str]
 
@@ -47,22 +50,53 @@ def percent(value: float) -> str:
 
 
 def throughput(latency: Latency) -> str:
-    """Give the samples that were answered a second, with their interval."""
-    if latency.throughput_per_s is None:
+    """Give what was answered a second: beside what was offered in an open loop, which sets it, else with its interval.
+
+    Requests and samples are the same where a batch is one sample; else samples are counted, and named.
+    """
+    answered, low, high = latency.throughput_per_s, latency.throughput_low_per_s, latency.throughput_high_per_s
+    batch = _batch(latency)
+    rate = human_rate if batch == 1 else _samples
+    if latency.offered_per_s is not None:
+        offered = f"offered {rate(latency.offered_per_s * batch)}"
+        return offered if answered is None else f"{offered}, answered {rate(answered)}"
+    if answered is None:
         return NOTHING
-    low, high = latency.throughput_low_per_s, latency.throughput_high_per_s
-    interval = "" if low is None or high is None else f" [{human_rate(low)}, {human_rate(high)}]"
-    return human_rate(latency.throughput_per_s) + interval
+    return rate(answered) + ("" if low is None or high is None else f" [{rate(low)}, {rate(high)}]")
 
 
-def at_most(high_ms: float | None, n: int) -> str:
-    """Give an upper limit of a time, or how few the samples are that would have to support it."""
-    return human_ms(high_ms) if high_ms is not None else f"n = {n}, too few"
+def strain(latency: Latency) -> str:
+    """Say why the percentiles are lower limits only; empty where they are not."""
+    if latency.overloaded:
+        return "overloaded"
+    return "requests wait longer and longer" if latency.growing else ""
+
+
+def median(latency: Latency) -> str:
+    """Give the p50 that was seen; a lower limit where requests were not answered as they came."""
+    return f"{'at least ' if strain(latency) else ''}{human_ms(latency.p50_ms)}"
+
+
+def at_most(value_ms: float, high_ms: float | None, latency: Latency) -> str:
+    """Give the upper limit of a percentile, how few the samples are that would have to support it, or a lower limit."""
+    if strain(latency):
+        return f"at least {human_ms(value_ms)}"
+    return human_ms(high_ms) if high_ms is not None else f"n = {latency.n}, too few"
+
+
+def ratio(value: float) -> str:
+    """Give how many times as much something is, with two digits everywhere."""
+    return f"{value:.2f}"
+
+
+def between(speedup: Speedup) -> str:
+    """Give the interval of a speed-up."""
+    return f"95 % interval {ratio(speedup.low)} to {ratio(speedup.high)}"
 
 
 def times(speedup: Speedup) -> str:
     """Give a speed-up with its interval."""
-    return f"{speedup.ratio:.2f} times as fast (95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
+    return f"{ratio(speedup.ratio)} times as fast ({between(speedup)})"
 
 
 def rounds(speedup: Speedup) -> str:
@@ -71,32 +105,40 @@ def rounds(speedup: Speedup) -> str:
         return ""
     if speedup.lowest is None or speedup.highest is None:
         return f"{speedup.rounds} rounds"
-    return f"{speedup.rounds} rounds ({speedup.lowest:.2f} to {speedup.highest:.2f})"
+    return f"{speedup.rounds} rounds ({ratio(speedup.lowest)} to {ratio(speedup.highest)})"
 
 
 def smaller(before_bytes: int, after_bytes: int) -> str:
     """Give how many times smaller, or larger, a file became."""
     if after_bytes <= before_bytes:
-        return f"{before_bytes / after_bytes:.2f} times smaller"
-    return f"{after_bytes / before_bytes:.2f} times larger"
+        return f"{ratio(before_bytes / after_bytes)} times smaller"
+    return f"{ratio(after_bytes / before_bytes)} times larger"
 
 
 def score_words(score: Score) -> str:
     """Give a score with its interval and what it rests on."""
-    of = "agreement with the original model, " if score.reference else ""
+    of = f"{referred(score, 'the original model')}, " if score.reference else ""
     exact = "" if score.emulated is None else f", {number(score.emulated)} with exact integers"
     return f"{with_interval(score.value, score.low, score.high)} ({of}n = {score.n}{exact})"
 
 
+def referred(score: Score, other: str) -> str:
+    """Say what a score that needs another model's outputs says of these."""
+    return f"{_AGREEMENT if score.metric == _AGREEMENT else 'compared'} with {other}"
+
+
 def dropped(score: Score) -> str:
-    """Give how far a score fell, or an error grew, with its interval; empty for a score that has no baseline."""
+    """Give how far a score fell or rose, or an error grew or shrank, with its interval; empty without a baseline."""
     if score.drop is None:
         return ""
     write = percent if score.relative or _is_share(score.value, score.drop) else number
-    fell = f"{'grows' if score.relative else 'drops'} by {write(score.drop)}{' of itself' if score.relative else ''}"
+    better = score.drop < 0
+    sign = -1 if better else 1
+    change = f"{_CHANGE[score.relative, better]} by {write(sign * score.drop)}{' of itself' if score.relative else ''}"
     if score.drop_low is None or score.drop_high is None:
-        return fell
-    return f"{fell} ({write(score.drop_low)} to {write(score.drop_high)})"
+        return change
+    low, high = sorted((sign * score.drop_low, sign * score.drop_high))
+    return f"{change} ({write(low)} to {write(high)})"
 
 
 def worst(score: Score) -> str:
@@ -137,9 +179,29 @@ def busy(preempted: float, stalled: float | None) -> str:
     return f"some task waited for a CPU {stalled * 100:.0f} % of the time"
 
 
+def unmet(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Give the verdicts that say no, then those that say neither."""
+    return sorted((verdict for verdict in verdicts if verdict.met is not True), key=lambda verdict: verdict.met is None)
+
+
+def _batch(latency: Latency) -> int:
+    """Give the samples of one request: the leading axis of the first input, 1 for a scalar."""
+    first = next(iter(latency.shape.values()), "").partition("x")[0]
+    return max(1, int(first)) if first.isdecimal() else 1
+
+
+def _samples(per_s: float) -> str:
+    return human_rate(per_s).replace("/s", " samples/s")
+
+
 def _is_share(value: float, drop: float) -> bool:
     """Tell a metric between 0 and 1 from one of another scale, such as decibels."""
     return abs(value) <= 1 and abs(value + drop) <= 1
 
 
-_WRITE: Mapping[str, Callable[[float], str]] = {"B": human_bytes, "/s": human_rate, "x": lambda ratio: f"{ratio:.2f}x"}
+_CHANGE = {(False, False): "drops", (False, True): "rises", (True, False): "grows", (True, True): "shrinks"}
+_WRITE: Mapping[str, Callable[[float], str]] = {
+    "B": human_bytes,
+    "/s": human_rate,
+    "x": lambda value: f"{ratio(value)}x",
+}

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
+from compressor import records
 from compressor.gates.accuracy import Accuracy
-from compressor.gates.at import At
+from compressor.gates.at import At, named
 from compressor.gates.budgets import Cost, Macs, Memory, Nodes, Parameters, Size, Startup
 from compressor.gates.latency import PERCENTILES, Latency
 from compressor.gates.speed import (
-    MINIMUM_EFFECT,
     RATIOS_OF_COMPARISON,
     REGRESSION,
     Speedup,
@@ -26,7 +26,6 @@ from compressor.grammar import Keyed
 from compressor.records import Target, Trial, Verdict
 
 __all__ = [
-    "MINIMUM_EFFECT",
     "NORMALISE",
     "PERCENTILES",
     "RATIOS_OF_COMPARISON",
@@ -48,11 +47,13 @@ __all__ = [
     "implicit",
     "not_slower",
     "points",
+    "rates",
     "ratios",
     "regression",
     "relation",
     "starts",
     "targets",
+    "unfit",
 ]
 
 _STARTS = 5  # the largest of five is an upper limit of the median at 1 - 2^-5, which is over 95 %
@@ -66,12 +67,18 @@ Gate = Annotated[
 def targets(gates: Sequence[Gate], at: str) -> tuple[Target, ...]:
     """Give the percentiles to decide at a point, by its name; an empty one is the recipe's own."""
     wanted = (gate for gate in gates if isinstance(gate, Latency))
-    return tuple(gate.target() for gate in wanted if (gate.at.name() if gate.at else "") == at)
+    return tuple(gate.target() for gate in wanted if named(gate.at) == at)
 
 
 def ratios(gates: Sequence[Gate]) -> tuple[float, ...]:
     """Give the speed-ups to decide."""
     return tuple(gate.min for gate in gates if isinstance(gate, Speedup))
+
+
+def rates(gates: Sequence[Gate], at: str) -> tuple[float, ...]:
+    """Give the samples a second to decide at a point, by its name; a price is one of the recipe's own."""
+    asked = tuple(gate.min for gate in gates if isinstance(gate, Throughput) and named(gate.at) == at)
+    return asked if at else (*asked, *(gate.least_per_s() for gate in gates if isinstance(gate, Cost)))
 
 
 def points(gates: Sequence[Gate]) -> tuple[At, ...]:
@@ -85,9 +92,19 @@ def starts(gates: Sequence[Gate]) -> int:
     return _STARTS if any(isinstance(gate, Startup) for gate in gates) else 1
 
 
-def cost(gates: Sequence[Gate], throughput_per_s: float) -> float | None:
-    """Give what a million inferences cost, in US dollars; None where no gate names a price."""
-    return next((gate.per_million(throughput_per_s) for gate in gates if isinstance(gate, Cost)), None)
+def cost(gates: Sequence[Gate], latency: records.Latency) -> float | None:
+    """Give what a million inferences cost under a load, in US dollars.
+
+    None where no gate names a price, and in an open loop, which shows what came and not what could be answered.
+    """
+    if latency.offered_per_s is not None:
+        return None
+    return next((gate.per_million(latency.throughput_per_s) for gate in gates if isinstance(gate, Cost)), None)
+
+
+def unfit(gates: Sequence[Gate], metric: str) -> str | None:
+    """Say why no gate's drop can be judged by a built-in metric, before anything is measured; None where all can."""
+    return next(filter(None, (gate.unfit(metric) for gate in gates if isinstance(gate, Accuracy))), None)
 
 
 def implicit(trial: Trial, rivals: Sequence[Trial]) -> tuple[Verdict, ...]:

@@ -17,6 +17,8 @@ from compressor.units import Fraction, write_fraction
 _FEWEST = 30  # samples below which no drop seen means no more than none looked for
 _NO_DATA = "no evaluation data: give --evaluation, or name real samples in the recipe under data.evaluation"
 _ROUNDING = 1e-9  # 0.81 - 0.80 is a drop of 1 %
+_SCALES = {"sqnr": "in dB, of which {} is no drop: ask accuracy: {{min: 30}}"}
+"""What to say of a built-in metric that is no share, with the drop that was asked."""
 _AT_LEAST_ONE = {
     "oneOf": [
         {"properties": {"max_drop": {"type": "string"}}, "required": ["max_drop"]},
@@ -30,7 +32,8 @@ class Accuracy(BaseModel, frozen=True, extra="forbid", json_schema_extra=_AT_LEA
 
     A drop is absolute, in points of a metric between 0 and 1: from 80 % to 79 % it is 1 %. Where the score is agreement
     with the original model, the drop is what is missing to full agreement. Of an error, of which lower is better, the
-    drop is its growth as a share of the baseline's. Instead of a drop or beside it, the score is at least `min`.
+    drop is its growth as a share of the baseline's. Instead of a drop or beside it, the score is at least `min`. With
+    `confidence: 95%` all of the two-sided 95 % interval must lie within the limit.
     """
 
     max_drop: Fraction | None = None
@@ -60,6 +63,12 @@ class Accuracy(BaseModel, frozen=True, extra="forbid", json_schema_extra=_AT_LEA
         parts = sorted((*drop, *value), key=lambda part: (part.met is not False, part.met is True))
         reason = "; ".join(dict.fromkeys(part.reason for part in parts))
         return replace(parts[0], reason=reason + _worst(score) + self._saturation(score))
+
+    def unfit(self, metric: str) -> str | None:
+        """Say why a built-in metric cannot show such a drop; None where it can."""
+        if self.max_drop is None or metric not in _SCALES:
+            return None
+        return f"{metric} is {_SCALES[metric].format(write_fraction(self.max_drop))}"
 
     def _nothing(self, *, met: bool | None, observed: float | None, reason: str) -> Verdict:
         limit = self.min if self.max_drop is None else self.max_drop

@@ -23,7 +23,7 @@ _EXACTLY_ONE = {
 class At(BaseModel, frozen=True, extra="forbid", json_schema_extra=_EXACTLY_ONE):
     """A point beside the one that the recipe's `shapes` state: the same with another batch size, or other shapes."""
 
-    batch: int | None = Field(default=None, ge=1)
+    batch: int | None = Field(default=None, ge=1, le=65_536)
     shapes: dict[str, Shape] = {}
 
     @model_validator(mode="after")
@@ -43,13 +43,18 @@ class At(BaseModel, frozen=True, extra="forbid", json_schema_extra=_EXACTLY_ONE)
         return ", ".join(f"{name} {write_shape(dims) or 'scalar'}" for name, dims in sorted(self.shapes.items()))
 
 
-def measured(trial: Trial, at: At | None) -> Latency | None:
+def found(trial: Trial, at: At | None) -> Latency | None:
     """Give what a trial took at a point, None for the recipe's own; None where it was not measured."""
     if trial.measurement is None:
         return None
     if at is None:
         return trial.measurement.latency
     return next((other for other in trial.measurement.others if other.at == at.name()), None)
+
+
+def named(at: At | None) -> str:
+    """Give the name that a point has in a measurement and in a verdict, empty for the recipe's own."""
+    return at.name() if at else ""
 
 
 def where(at: At | None) -> str:

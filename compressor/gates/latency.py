@@ -10,13 +10,23 @@ from typing import Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from compressor import records
-from compressor.gates.at import At, batch, measured, where
+from compressor.gates.at import At, batch, found, named, where
 from compressor.gates.busy import blame, busy
 from compressor.records import Bound, Target, Trial, Verdict
-from compressor.units import Fraction, Seconds, human_ms, human_rate, write_fraction, write_seconds
+from compressor.units import (
+    Fraction,
+    Seconds,
+    human_duration,
+    human_ms,
+    human_number,
+    human_rate,
+    write_fraction,
+    write_seconds,
+)
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
 _BURSTS = 1.5  # index of dispersion above which violations are said to come in bursts
+_GROWING = "requests waited longer and longer: the queue has no end at this rate; lower the rate or measure longer"
 
 
 class Latency(
@@ -26,7 +36,10 @@ class Latency(
     serialize_by_alias=True,
     json_schema_extra={"oneOf": [{"properties": {p: {"type": "string"}}, "required": [p]} for p in PERCENTILES]},
 ):
-    """One percentile of the warm latency is proved to be at or below a limit, less what `reserve` keeps from it."""
+    """One percentile of the warm latency is proved to be at or below a limit, less what `reserve` keeps from it.
+
+    Proved: its one-sided upper limit at `confidence` is; it is not met where the one-sided lower limit is above.
+    """
 
     p50: Seconds | None = None
     p90: Seconds | None = None
@@ -69,13 +82,13 @@ class Latency(
 
         `observed` is None where the samples are too few for an upper limit of the percentile.
         """
-        target, latency = self.target(), measured(now, self.at)
+        target, latency = self.target(), found(now, self.at)
         bound = next((b for b in latency.bounds if _answers(b, target)), None) if latency else None
         name = f"latency p{target.percentile:g}{where(self.at)}"
         if latency is None or (bound is None and not latency.overloaded):
             reason = f"{_asked(target)} was not measured{where(self.at)}: measure with this gate"
-            return Verdict(name, None, None, target.limit_ms, None, None, reason, "ms")
-        met = False if bound is None or latency.overloaded else _met(bound, target.limit_ms)
+            return Verdict(name, None, None, target.limit_ms, None, None, reason, named(self.at), "ms")
+        met = _met(latency, bound, target.limit_ms)
         disturbed = met is not True and _disturbed(latency, target.limit_ms)
         return Verdict(
             gate=name,
@@ -85,6 +98,7 @@ class Latency(
             low=bound.low_ms if bound else None,
             high=bound.high_ms if bound else None,
             reason=_finding(latency, bound, target) + (blame(latency, now) if disturbed else ""),
+            at=named(self.at),
             unit="ms",
         )
 
@@ -102,10 +116,11 @@ def _asked(target: Target) -> str:
     return f"p{target.percentile:g} <= {human_ms(target.limit_ms)} with {write_fraction(target.confidence)} confidence"
 
 
-def _met(bound: Bound, limit_ms: float) -> bool | None:
-    if bound.high_ms is not None and bound.high_ms <= limit_ms and bound.steady is not False:
-        return True
-    return False if bound.low_ms is not None and bound.low_ms > limit_ms else None
+def _met(latency: records.Latency, bound: Bound | None, limit_ms: float) -> bool | None:
+    if bound is None or latency.overloaded or (bound.low_ms is not None and bound.low_ms > limit_ms):
+        return False
+    steady = bound.steady is not False and not latency.growing
+    return True if steady and bound.high_ms is not None and bound.high_ms <= limit_ms else None
 
 
 def _disturbed(latency: records.Latency, limit_ms: float) -> bool:
@@ -117,18 +132,29 @@ def _finding(latency: records.Latency, bound: Bound | None, target: Target) -> s
     """Say what the samples prove, or how many would prove something."""
     if bound is None or latency.overloaded:
         return _overload(latency)
-    match _met(bound, target.limit_ms):
+    bursts = f"come in bursts (dispersion {bound.dispersion:.1f})" if (bound.dispersion or 0) > _BURSTS else ""
+    match _met(latency, bound, target.limit_ms):
         case True:
-            return f"p{target.percentile:g} is at most {human_ms(bound.high_ms or 0.0)}"
+            text = f"p{target.percentile:g} is at most {human_ms(bound.high_ms or 0.0)}"
+            return f"{text}; violations {bursts}" if bursts else text
         case False:
             return f"p{target.percentile:g} is over {human_ms(bound.low_ms or 0.0)}"
+    return _GROWING if latency.growing else _open(latency, bound, target, bursts)
+
+
+def _open(latency: records.Latency, bound: Bound, target: Target, bursts: str) -> str:
     if bound.violations is None:
         return f"{latency.n} samples do not decide {_asked(target)}"
-    bursts = f" that come in bursts (dispersion {bound.dispersion:.1f})" if (bound.dispersion or 0) > _BURSTS else ""
-    more = "no number of samples would, it lies on the limit"
-    if bound.needed is not None:
-        more = f"about {bound.needed} samples would, raise limits.measure"
-    return f"{bound.violations} violations in {latency.n} samples{bursts} do not decide {_asked(target)}: {more}"
+    seen = f"{bound.violations} violations in {latency.n} samples{bursts and f' that {bursts}'}"
+    more = "no number of samples would, it lies on the limit" if bound.needed is None else _more(latency, bound.needed)
+    return f"{seen} do not decide {_asked(target)}: {more}"
+
+
+def _more(latency: records.Latency, needed: int) -> str:
+    """Say how many samples would decide, to two digits, and how long they take where the rate of calls is known."""
+    calls_per_s = latency.offered_per_s or (latency.throughput_per_s or 0.0) / batch(latency)
+    time = f", some {human_duration(needed / calls_per_s)}" if calls_per_s else ""
+    return f"about {human_number(float(f'{needed:.2g}'))} samples would{time}: raise limits.measure or --duration"
 
 
 def _overload(latency: records.Latency) -> str:

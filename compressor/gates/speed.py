@@ -6,114 +6,144 @@ A new gate on speed is a class here; what counts as faster is decided in `relati
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from compressor import records
-from compressor.gates.at import At, batch, measured, where
+from compressor.gates.at import At, batch, found, named, where
 from compressor.gates.busy import blame, busy
-from compressor.records import Trial, Verdict
+from compressor.records import MINIMUM_EFFECT, Relation, Trial, Verdict
 from compressor.units import Factor, Rate, human_rate, write_factor
 
-MINIMUM_EFFECT = 1.02
-"""Ratios of time closer to 1 are no difference."""
 RATIOS_OF_COMPARISON = (1 / MINIMUM_EFFECT, MINIMUM_EFFECT)
 """The speed-ups that a comparison wants decided."""
 REGRESSION = "speed"
 """Name of the gate, which no recipe names, that a model is not slower than the one before it."""
-ITSELF = records.Speedup(1.0, 1.0, 1.0, lowest=1.0, highest=1.0)
-"""The baseline's speed-up over itself."""
+LONGER = "measure longer (limits.measure, or --duration)"
+"""What helps where the samples are too few."""
 
-_UNPAIRED = "too few pairs with the baseline were measured: measure longer, or with load: {closed: {concurrency: 1}}"
+_FEWEST_ROUNDS = 5  # on a busy machine, where a few rounds may all have been lucky
+ITSELF = records.Speedup(1.0, 1.0, 1.0, rounds=_FEWEST_ROUNDS, lowest=1.0, highest=1.0)
+"""The baseline's speed-up over itself, exactly 1 in every round."""
+
+_ROUNDING = 1e-6  # of a rate: requests are due at whole nanoseconds
+_CLOSED = "measure with a closed load"
+_UNPAIRED = f"too few pairs with the baseline were measured: {LONGER}, or with load: {{closed: {{concurrency: 1}}}}"
 
 
 class Throughput(BaseModel, frozen=True, extra="forbid"):
-    """At least `min` samples are answered a second, beyond doubt."""
+    """At least `min` samples are answered a second, beyond doubt.
+
+    Under a closed load the whole two-sided 95 % interval must reach it; it is not met where all of it lies below. An
+    open loop must offer as much, and all must be answered without a queue that grows.
+    """
 
     min: Rate = Field(gt=0)
     at: At | None = Field(default=None, description="Where it is measured; unset: at the recipe's shapes.")
 
     def judge(self, _before: Trial | None, now: Trial) -> Verdict:
-        """Judge the 95 % interval; observed, limit, low and high are in samples a second."""
-        name, latency = f"throughput{where(self.at)}", measured(now, self.at)
-        if latency is None:
+        """Judge what was answered, or offered; observed, limit, low and high are in samples a second."""
+        name, latency = f"throughput{where(self.at)}", found(now, self.at)
+        if latency is None or latency.throughput_per_s is None:
             reason = f"throughput was not measured{where(self.at)}: measure with this gate"
-            return Verdict(name, None, None, self.min, None, None, reason, "/s")
-        met, reason = reaches(now, latency, self.min)
+            return Verdict(name, None, None, self.min, None, None, reason, named(self.at), "/s")
+        judged = _closed if latency.offered_per_s is None else _opened
+        met, reason = judged(now, latency, self.min)
         low, high = latency.throughput_low_per_s, latency.throughput_high_per_s
-        return Verdict(name, met, latency.throughput_per_s, self.min, low, high, reason, "/s")
+        return Verdict(name, met, latency.throughput_per_s, self.min, low, high, reason, named(self.at), "/s")
 
 
 class Speedup(BaseModel, frozen=True, extra="forbid"):
-    """At least `min` times as fast as the baseline, beyond doubt."""
+    """At least `min` times as fast as the baseline, beyond doubt.
+
+    The whole two-sided 95 % interval of the pairs must reach it; it is not met where all of it lies below.
+    """
 
     min: Factor = Field(gt=0)
 
     def judge(self, before: Trial | None, now: Trial) -> Verdict:
-        """Judge the paired 95 % interval; observed, limit, low and high are ratios, exactly 1 for the baseline."""
+        """Judge the paired interval; observed, limit, low and high are ratios, exactly 1 for the baseline."""
         paired = now.measurement.speedup if now.measurement else None
-        found = ITSELF if before is None else paired
-        if found is None:
-            return Verdict("speedup", None, None, self.min, None, None, _UNPAIRED, "x")
-        low, high = _certain(found)
+        speedup = ITSELF if before is None else paired
+        if speedup is None:
+            return Verdict("speedup", None, None, self.min, None, None, _UNPAIRED, unit="x")
+        low, high = _certain(speedup)
         met = True if low >= self.min else False if high < self.min else None
-        reason = "the baseline itself" if before is None else _times(found)
+        reason = "the baseline itself" if before is None else _times(speedup)
         if met is None:
-            reason += f", which does not decide {write_factor(self.min)}{_help(found, now)}"
-        return Verdict("speedup", met, found.ratio, self.min, found.low, found.high, reason, "x")
+            reason += f", which does not decide {write_factor(self.min)}{_help(speedup, now)}"
+        return Verdict("speedup", met, speedup.ratio, self.min, speedup.low, speedup.high, reason, unit="x")
 
 
-def reaches(trial: Trial, latency: records.Latency, least_per_s: float) -> tuple[bool | None, str]:
-    """Say whether a trial answers so many samples a second at a point, and why.
-
-    An open loop shows no more than it offers, and a busy machine proves nothing against a model.
-    """
+def reached(latency: records.Latency, least_per_s: float) -> bool | None:
+    """Say whether so many samples a second are answered in a closed loop; a busy machine proves nothing against it."""
     low, high = latency.throughput_low_per_s, latency.throughput_high_per_s
-    asked = human_rate(least_per_s)
     if low is None or high is None:
-        return None, f"too few samples bound the throughput, of which {asked} is asked: measure longer"
-    interval = f"{human_rate(low)} to {human_rate(high)} (95% interval) are answered where {asked} is asked"
+        return None
     if low >= least_per_s:
-        return True, interval
-    offered_per_s = math.inf if latency.offered_per_s is None else latency.offered_per_s * batch(latency)
-    if offered_per_s <= least_per_s and not latency.overloaded:
-        few = f"the load offers {human_rate(offered_per_s)}, which cannot show {asked}"
-        return None, f"{few}: raise its rate, or use a closed load"
-    if high >= least_per_s:
-        more = blame(latency, trial) if busy(latency) else ": measure longer"
-        return None, f"{interval}, which is not decided{more}"
-    return (None, interval + blame(latency, trial)) if busy(latency) else (False, interval)
+        return True
+    return None if high >= least_per_s or busy(latency) else False
 
 
-def relation(speedup: records.Speedup) -> Literal["faster", "slower", "same", "undecided"]:
+def relation(speedup: records.Speedup) -> Relation:
     """Say what a speed-up shows: a difference beyond doubt and of more than 2 %, none of as much, or neither.
 
-    On a busy machine the interval is too narrow, because all pairs of a round share its luck: every round must show it.
+    On a busy machine the interval is too narrow, because all pairs of a round share its luck: every round must show it,
+    and there must be 5.
     """
     low, high = _certain(speedup)
     if low > MINIMUM_EFFECT:
         return "faster"
     if high * MINIMUM_EFFECT < 1:
         return "slower"
-    return "same" if speedup.low * MINIMUM_EFFECT >= 1 and speedup.high <= MINIMUM_EFFECT else "undecided"
+    return "same" if low * MINIMUM_EFFECT >= 1 and high <= MINIMUM_EFFECT else "undecided"
 
 
 def not_slower(speedup: records.Speedup) -> Verdict:
     """Judge whether a model is as fast as the one it was paired with, but for 2 %."""
     least = 1 / MINIMUM_EFFECT
-    met = True if speedup.low >= least else False if relation(speedup) == "slower" else None
+    met = True if _certain(speedup)[0] >= least else False if relation(speedup) == "slower" else None
     reason = _times(speedup)
     if met is None:
         reason += f", which does not decide whether it is slower{_help(speedup)}"
-    return Verdict(REGRESSION, met, speedup.ratio, least, speedup.low, speedup.high, reason, "x")
+    return Verdict(REGRESSION, met, speedup.ratio, least, speedup.low, speedup.high, reason, unit="x")
 
 
 def extremes(speedup: records.Speedup) -> tuple[float, float]:
-    """Give what interval and rounds cover together; everything where the rounds were not kept."""
-    if speedup.lowest is None or speedup.highest is None:
+    """Give what interval and rounds cover together; everything where the rounds are too few or were not kept."""
+    if speedup.lowest is None or speedup.highest is None or speedup.rounds < _FEWEST_ROUNDS:
         return 0.0, math.inf
     return min(speedup.low, speedup.lowest), max(speedup.high, speedup.highest)
+
+
+def _closed(trial: Trial, latency: records.Latency, least_per_s: float) -> tuple[bool | None, str]:
+    low, high, asked = latency.throughput_low_per_s, latency.throughput_high_per_s, human_rate(least_per_s)
+    if low is None or high is None:
+        return None, f"too few samples bound the throughput, of which {asked} is asked: {LONGER}"
+    met = reached(latency, least_per_s)
+    reason = f"{human_rate(low)} to {human_rate(high)} (95% interval) are answered where {asked} is asked"
+    if met is None:
+        reason += blame(latency, trial) if busy(latency) else f", which is not decided: {LONGER}"
+    return met, reason
+
+
+def _opened(trial: Trial, latency: records.Latency, least_per_s: float) -> tuple[bool | None, str]:
+    """Judge an open loop, in which no more can be answered than came.
+
+    Of a burst all may be answered, but late: less than 2 % of what is asked may be missing in a second of the window.
+    """
+    offered_per_s, answered_per_s = (latency.offered_per_s or 0.0) * batch(latency), latency.throughput_per_s or 0.0
+    asked, offered, answered = map(human_rate, (least_per_s, offered_per_s, answered_per_s))
+    if latency.overloaded and answered_per_s < least_per_s:
+        reason = f"overloaded: {offered} came and {answered} were answered where {asked} is asked"
+        return (None, reason + blame(latency, trial)) if busy(latency) else (False, reason)
+    if offered_per_s < least_per_s * (1 - _ROUNDING):
+        return None, f"the load offers only {offered}, which cannot show {asked}: {_CLOSED}"
+    if latency.growing and not latency.overloaded:
+        return None, f"requests waited longer and longer at {offered}, which does not show {asked}: {_CLOSED}"
+    if latency.overloaded or answered_per_s * MINIMUM_EFFECT < least_per_s:
+        return None, f"{offered} came and {answered} were answered, which does not show {asked}: {_CLOSED}"
+    return True, f"the load offered {offered} and all were answered, where {asked} is asked"
 
 
 def _certain(speedup: records.Speedup) -> tuple[float, float]:
@@ -121,9 +151,9 @@ def _certain(speedup: records.Speedup) -> tuple[float, float]:
 
 
 def _times(speedup: records.Speedup) -> str:
-    interval = f"95% interval {speedup.low:.3g} to {speedup.high:.3g}"
-    return f"{speedup.ratio:.3g} times as fast ({interval})"
+    interval = f"95% interval {speedup.low:.2f} to {speedup.high:.2f}"
+    return f"{speedup.ratio:.2f} times as fast ({interval})"
 
 
 def _help(speedup: records.Speedup, *trials: Trial) -> str:
-    return blame(speedup, *trials) if busy(speedup) else ": more pairs would, measure longer"
+    return blame(speedup, *trials) if busy(speedup) else f": more pairs would, {LONGER}"

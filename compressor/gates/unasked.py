@@ -6,8 +6,8 @@ Another is a function here, and a line in `implicit`.
 from __future__ import annotations
 
 from compressor.gates.busy import blame, busy
-from compressor.gates.speed import ITSELF, MINIMUM_EFFECT, REGRESSION, extremes
-from compressor.records import Trial, Verdict
+from compressor.gates.speed import ITSELF, REGRESSION, extremes
+from compressor.records import MINIMUM_EFFECT, Trial, Verdict
 
 NORMALISE = "normalise"
 """The stage that comes before all others and counts as no change."""

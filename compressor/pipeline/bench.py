@@ -46,7 +46,7 @@ class Asked:
     def job(self, named: Subject, scratch: Path) -> Job:
         """Give what is to be planned, to measure and not to record anything."""
         recipe = named.settled(self.recipe).model_copy(update={"registry": Registry(uri="none")})
-        return Job(named.path, recipe, scratch, self.folder, compressed=False)
+        return Job(named.path, recipe, scratch, self.folder, compressed=False, origin=named.origin)
 
     def place(self) -> str | None:
         """Give the registry that was named, if any."""
@@ -67,7 +67,7 @@ def bench(asked: Asked) -> Work[Benched]:
         job = replace(_pointed(asked).job(named, Path(scratch)), scored=False, batch=next(iter(asked.batches), None))
         settled = (yield from steps.call("plan", plan.make, job)).value
         built = named.built(settled.model, asked.recipe, settled.environment.cpus_usable)
-        measurement = yield from measuring.measured(steps, "", (built,), _scene(settled, asked, Path(scratch)))
+        measurement = yield from measuring.measurement(steps, "", (built,), _scene(settled, asked, Path(scratch)))
     judged = trial("model", settled.model, built.artifact, measurement)
     verdicts = tuple(gate.judge(None, judged) for gate in settled.recipe.gates)
     return Benched(

@@ -87,14 +87,14 @@ class _Climb:
         self.scene = replace(measuring.scene(plan, run), raw=run / "raw")
         self.scoring = _scoring(plan)
         self.given = Given(plan.model, plan.shapes, plan.calibration, run, plan.steady)
-        self.measured: dict[tuple[object, ...], tuple[Quality | None, Measurement]] = {}
+        self.seen: dict[tuple[object, ...], tuple[Quality | None, Measurement]] = {}
         self.made: dict[tuple[Stage, ...], Candidate] = {}  # what a rung's first stages made serves the next rung too
 
     def baseline(self) -> Work[Base]:
         """Measure and score the original."""
         built = yield from self.build(BASELINE, self.plan.model, self.plan.recipe.engine)
         quality = yield from self.quality(BASELINE, built, None)
-        measurement = yield from self.measure(BASELINE, (built,), quality)
+        measurement = yield from self.measurement(BASELINE, (built,), quality)
         trial = self.trial(BASELINE, Candidate(self.plan.model), _noted(built, quality), measurement)
         return Base(self.judged(trial, None, ()), built, quality)
 
@@ -102,13 +102,13 @@ class _Climb:
         """Make, build, score, measure and judge one rung."""
         candidate = yield from self.make(rung)
         built = yield from self.build(rung.name, candidate.model, rung.engine or self.plan.recipe.engine)
-        same = self.measured.get(_content(built.artifact))
+        same = self.seen.get(_content(built.artifact))
         if same is None:
             quality = yield from self.quality(rung.name, built, base.quality)
-            measurement = yield from self.measure(rung.name, (base.built, built), quality)
+            measurement = yield from self.measurement(rung.name, (base.built, built), quality)
         else:  # measured again, the same bytes would only seem to differ
             quality, measurement = same
-        self.measured[_content(built.artifact)] = quality, measurement
+        self.seen[_content(built.artifact)] = quality, measurement
         uncalibrated = any(stage.uncalibrated for stage in candidate.stages)
         artifact = _noted(built, quality, uncalibrated=uncalibrated)
         trial = self.trial(rung.name, candidate, artifact, measurement)
@@ -159,10 +159,10 @@ class _Climb:
         arguments = (built, self.scoring, outputs, self.run, self.scratch / f"{rung}-outputs")
         return (yield from self.steps.call(f"{rung}: score", judging.quality, *arguments)).value
 
-    def measure(self, rung: str, built: tuple[Built, ...], quality: Quality | None) -> Work[Measurement]:
+    def measurement(self, rung: str, built: tuple[Built, ...], quality: Quality | None) -> Work[Measurement]:
         """Measure start and memory in fresh processes, then latency beside the baseline."""
-        measurement = yield from measuring.measured(self.steps, rung, built, self.scene)
-        return replace(measurement, score=quality.score, errors=quality.errors) if quality else measurement
+        found = yield from measuring.measurement(self.steps, rung, built, self.scene)
+        return replace(found, score=quality.score, errors=quality.errors) if quality else found
 
     def trial(self, rung: str, candidate: Candidate, artifact: Artifact, measurement: Measurement) -> Trial:
         """Put a rung's record together, not judged yet."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -91,7 +92,7 @@ def compare(asked: Asked, other: str) -> Work[Compared]:
         cpus = pair.plan.environment.cpus_usable
         built = one.built(pair.plan.model, asked.recipe, cpus), two.built(pair.after, asked.recipe, cpus)
         quality = yield from _quality(steps, pair, built, folder)
-        before, after = yield from _measured(steps, pair, built, folder)
+        before, after = yield from measuring.side_by_side(steps, built, _scene(pair.plan, asked, folder))
     scored = zip((before, after), quality, strict=True)
     before, after = (replace(seen, score=judged.score, errors=judged.errors) for seen, judged in scored)
     sides = _Seen(one, pair.plan.model, built[0], before), _Seen(two, pair.after, built[1], after)
@@ -121,8 +122,9 @@ def agree(job: Job, other: Path) -> Pair:
     _check_same(settled.model, model)
     feeds = next(iter(settled.calibration))
     runtime.check_runs(other, feeds)
-    session = runtime.load(other, runtime.options(1, spinning=False))
-    return Pair(settled, graph.at_shapes(model, settled.shapes), score.deterministic(session, feeds))
+    with closing(runtime.load(other, runtime.options(1, spinning=False))) as session:
+        steady = score.deterministic(session, feeds)
+    return Pair(settled, graph.at_shapes(model, settled.shapes), steady)
 
 
 def _check_paired(recipe: Recipe) -> None:
@@ -173,10 +175,10 @@ def _quality(steps: Steps, pair: Pair, built: tuple[Built, Built], run: Path) ->
     return (yield from steps.call("score", judging.contrast, built, scoring, run, run / "outputs")).value
 
 
-def _measured(steps: Steps, pair: Pair, built: tuple[Built, Built], run: Path) -> Work[tuple[Measurement, Measurement]]:
-    scene = measuring.scene(pair.plan, run)
-    scene = replace(scene, ratios=(*scene.ratios, *gates.RATIOS_OF_COMPARISON))
-    return (yield from measuring.side_by_side(steps, built, scene))
+def _scene(settled: Plan, asked: Asked, run: Path) -> measuring.Scene:
+    """Want decided which of the two is faster, beside what the recipe asks."""
+    scene = measuring.scene(settled, run)
+    return replace(scene, ratios=(*scene.ratios, *gates.RATIOS_OF_COMPARISON), fill=asked.fill)
 
 
 def _verdicts(pair: Pair, sides: tuple[_Seen, _Seen], quality: tuple[Quality, Quality]) -> tuple[Verdict, ...]:
@@ -237,6 +239,9 @@ def _doubts(pair: Pair, sides: tuple[_Seen, _Seen]) -> Iterator[str]:
         yield f"both are the same file (sha256 {before.model.sha256[:12]}): what differs is the machine's noise"
     if before.built.artifact.options != after.built.artifact.options:
         yield "the two are run with other session options, each with its own"
+    threads, cpus = after.built.engine.threads or 1, pair.plan.environment.cpus_usable
+    if threads != before.built.engine.threads and (crowd := plan.oversubscribed(threads, pair.plan.recipe.load, cpus)):
+        yield f"{after.named.source}: {crowd}"
     if not pair.steady:
         yield (
             f"{after.named.source} gives other outputs when it is run again on the same input: outputs cannot be "

@@ -63,8 +63,8 @@ def noise(seconds: float) -> Work[Noise]:
         InputError: The time is too short.
     """
     steps = Steps(Limits(), verbose=False)
-    with steps.of("doctor --noise"):
-        return (yield from steps.call("noise", _noise, seconds, more_s=seconds)).value
+    with TemporaryDirectory(prefix="compress-") as scratch, steps.of("doctor --noise"):
+        return (yield from steps.call("noise", _noise, seconds, Path(scratch), more_s=seconds)).value
 
 
 def _inspect(path: Path, given: Shapes) -> Inspected:
@@ -95,11 +95,10 @@ def _doctor() -> Machine:
     )
 
 
-def _noise(seconds: float) -> Work[Noise]:
-    with TemporaryDirectory(prefix="compress-") as folder:
-        path = graph.probe(Path(folder) / "probe.onnx")
-        model = graph.open_model(path)
-        shapes = settle(model.inputs, {}, {})
-        feeds = tuple(samples.synthetic(model.inputs, shapes, _FEEDS, 0, {}))
-        opener = partial(runtime.load, path, runtime.options(1, spinning=False))
-        return (yield from noises.noise((opener, opener), feeds, seconds, 0))
+def _noise(seconds: float, folder: Path) -> Work[Noise]:
+    path = graph.probe(folder / "probe.onnx")
+    model = graph.open_model(path)
+    shapes = settle(model.inputs, {}, {})
+    feeds = tuple(samples.synthetic(model.inputs, shapes, _FEEDS, 0, {}))
+    opener = partial(runtime.load, path, runtime.options(1, spinning=False))
+    return (yield from noises.noise((opener, opener), feeds, seconds, 0))

@@ -53,43 +53,43 @@ def scene(plan: Plan, run: Path) -> Scene:
     return Scene(plan.recipe, (main, *plan.points), run, ratios=gates.ratios(plan.recipe.gates))
 
 
-def measured(steps: Steps, name: str, built: tuple[Built, ...], set_: Scene) -> Work[Measurement]:
+def measurement(steps: Steps, name: str, built: tuple[Built, ...], set_: Scene) -> Work[Measurement]:
     """Measure the last of one or two artifacts; `name` stands before the steps and in the names of raw files."""
     prefix = f"{name}: " if name else ""
     begun = yield from _starts(steps, f"{prefix}start", built[-1], set_)
-    return _candidate(built[-1], begun, (yield from _timed(steps, name, built, set_)), set_)
+    return _candidate(built[-1], begun, (yield from _times(steps, name, built, set_)), set_)
 
 
 def side_by_side(steps: Steps, built: tuple[Built, Built], set_: Scene) -> Work[tuple[Measurement, Measurement]]:
     """Measure two artifacts in the same pairs of calls, which the recipe's load allows; only the second elsewhere."""
     before = yield from _starts(steps, "start of the first", built[0], set_)
     after = yield from _starts(steps, "start of the second", built[1], set_)
-    timed = yield from _timed(steps, "", built, set_)
-    beside = timed[0].beside or timed[0].latency
-    return _measurement(built[0], before, beside, set_), _candidate(built[1], after, timed, set_)
+    times = yield from _times(steps, "", built, set_)
+    beside = times[0].beside or times[0].latency
+    return _put_together(built[0], before, beside, set_), _candidate(built[1], after, times, set_)
 
 
-def _timed(steps: Steps, name: str, built: tuple[Built, ...], set_: Scene) -> Work[tuple[Measured, ...]]:
+def _times(steps: Steps, name: str, built: tuple[Built, ...], set_: Scene) -> Work[tuple[Measured, ...]]:
     spots = tuple(_spot(point, set_, name) for point in set_.points)
     budget_s = sum(spot.experiment.budget_s for spot in spots) + (set_.paced_s or 0.0)
     step, arguments = f"{name}: measure" if name else "measure", (built, set_.run, spots, set_.paced_s)
-    return (yield from steps.call(step, timing.measure, *arguments, more_s=budget_s)).value
+    return (yield from steps.call(step, timing.timed, *arguments, more_s=budget_s)).value
 
 
-def _candidate(built: Built, begun: Sequence[Returned[Start]], timed: Sequence[Measured], set_: Scene) -> Measurement:
-    main, *others = timed
-    found = _measurement(built, begun, main.latency, set_)
+def _candidate(built: Built, begun: Sequence[Returned[Start]], times: Sequence[Measured], set_: Scene) -> Measurement:
+    main, *others = times
+    found = _put_together(built, begun, main.latency, set_)
     return replace(found, speedup=main.speedup, others=tuple(other.latency for other in others))
 
 
-def _measurement(built: Built, begun: Sequence[Returned[Start]], latency: Latency, set_: Scene) -> Measurement:
-    usual, throughput = _usual(begun), latency.throughput_per_s or 0.0
+def _put_together(built: Built, begun: Sequence[Returned[Start]], latency: Latency, set_: Scene) -> Measurement:
+    usual = _usual(begun)
     return Measurement(
         size_bytes=sum(file.size_bytes for file in built.artifact.files),
         latency=replace(latency, load_ms=usual.load_ms, cold_ms=usual.cold_ms),
-        throughput_per_s=throughput,
+        throughput_per_s=latency.throughput_per_s or 0.0,
         memory_bytes=max(start.peak_memory_bytes for start in begun),
-        cost_per_million=gates.cost(set_.recipe.gates, throughput),
+        cost_per_million=gates.cost(set_.recipe.gates, latency),
         startup=stats.bound(np.array(_totals_ms(begun)), 50, _CONFIDENCE),
     )
 
@@ -112,6 +112,7 @@ def _spot(point: Point, set_: Scene, name: str) -> Spot:
         shape={tensor: units.write_shape(dims) for tensor, dims in point.shapes.items()},
         at=point.at,
         ratios=() if point.at else set_.ratios,
+        rates=gates.rates(recipe.gates, point.at),
         fill=set_.fill,
         max_samples=_MOST_SAMPLES,
     )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 from compressor import isolation
 from compressor.errors import InputError, RungError
 from compressor.isolation import Limits, Returned
-from compressor.records import Progress, Work
+from compressor.records import Progress, Work, relayed
 
 T = TypeVar("T")
 
@@ -38,16 +38,14 @@ class Steps:
         `more_s`: what it may take longer than others, because it is told to.
         """
         limits = self.limits.model_copy(update={"seconds": self.limits.seconds + math.ceil(more_s)})
-        called = isolation.call(piece, *arguments, limits=limits, verbose=self.verbose)
-        self.now = step
+        self.now, own = step, step.rpartition(": ")[2]  # behind the name of a rung
+
+        def under(progress: Progress) -> Progress:
+            return replace(progress, step=step if progress.step == own else f"{step}, {progress.step}")
+
         yield Progress(step)
-        try:
-            while True:
-                progress = next(called)
-                yield replace(progress, step=step if progress.step in step else f"{step}, {progress.step}")
-        except StopIteration as stop:
-            returned: Returned[Any] = stop.value
-            return returned
+        called = isolation.call(piece, *arguments, limits=limits, verbose=self.verbose)
+        return (yield from relayed(called, under))
 
     @contextmanager
     def of(self, source: str) -> Iterator[None]:

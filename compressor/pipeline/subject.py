@@ -6,31 +6,40 @@ Another kind of source is a branch in `resolve`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from compressor import formats, registry, runtime
 from compressor.engines import Auto, Onnxruntime
 from compressor.errors import InputError
 from compressor.pipeline.built import Built
 from compressor.pipeline.steps import Steps
+from compressor.plan import Origin
 from compressor.recipe import Recipe
-from compressor.records import Artifact, File, Model, Work
+from compressor.records import Artifact, File, Model, Report, Work
+from compressor.samples import Preprocess
 
 _REGISTERED = "models:/"
-_SESSION = "session.json"
+_SESSION, _REPORT = "session.json", "report.json"
+_PARENTS = 3
+"""Above a run's folder: that of the runs of one model, that of all runs, and the folder that holds them."""
+_MOST_THREADS = 4096
 _NUMBERS = ("intra_op_num_threads", "inter_op_num_threads")
 _SPINNING = "session.intra_op.allow_spinning"
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model file as `source` names it, and the session options that came with it, if any did."""
+    """A model file as `source` names it, the session options that came with it, if any did, and what it was made of."""
 
     source: str
     path: Path
     options: Mapping[str, str] | None = None
+    origin: Origin | None = None
 
     def settled(self, recipe: Recipe) -> Recipe:
         """Let the options that came with the model decide what the recipe leaves to the engine."""
@@ -58,14 +67,15 @@ def resolve(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Su
         MachineError: The registry does not answer.
     """
     if source.startswith(_REGISTERED):
-        path = yield from _fetched(source, uri, folder, steps)
-    else:
-        path = Path(source).absolute()
+        model = _report_or_model((yield from _fetched(source, uri, folder, steps)))
+        name = re.split("[@/]", source.removeprefix(_REGISTERED))[0]
+        return Subject(source, model, _options(model.with_name(_SESSION)), Origin(name))
+    path = Path(source).absolute()
     if path.is_dir():
         path = _report_or_model(path)
     if path.suffix == ".json":
         return _chosen(source, path)
-    return Subject(source, path, _options(path.with_name(_SESSION)))
+    return Subject(source, path, _options(path.with_name(_SESSION)), _origin(path))
 
 
 def _fetched(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Path]:
@@ -81,8 +91,8 @@ def _fetched(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[P
 def _report_or_model(folder: Path) -> Path:
     """Give the report or the only model in a folder; what belongs to mlflow beside it does not matter."""
     models = sorted(folder.glob("*.onnx"))
-    if not models and (folder / "report.json").is_file():
-        return folder / "report.json"
+    if not models and (folder / _REPORT).is_file():
+        return folder / _REPORT
     if len(models) != 1:
         found = ", ".join(model.name for model in models) or "none"
         raise InputError(f"{folder}: expected a folder with one ONNX file, as an artifact has, found {found}")
@@ -98,7 +108,26 @@ def _chosen(source: str, path: Path) -> Subject:
             f"{path}: its run chose nothing; name the folder of an artifact, artifacts/ and one of {built}"
         )
     artifact = trials[report.chosen].artifacts[0]
-    return Subject(source, path.parent.absolute() / artifact.files[0].path, _checked(artifact.options, path))
+    model = path.parent / artifact.files[0].path
+    return Subject(source, model, _checked(artifact.options, path), _original(report, path.parent))
+
+
+def _origin(model: Path) -> Origin | None:
+    """Give what an artifact in the folder of a run was made of; None of any other file."""
+    artifacts = model.parent.parent
+    report = artifacts.with_name(_REPORT)
+    if artifacts.name != "artifacts" or not (model.with_name(_SESSION).is_file() and report.is_file()):
+        return None
+    return _original(formats.read(report), report.parent)
+
+
+def _original(report: Report, run: Path) -> Origin:
+    """Give the model of a run; its samples may lie beside the run, or beside the folder of all runs."""
+    try:
+        preprocess = Preprocess.model_validate(report.data.preprocess) if report.data.preprocess else None
+    except ValidationError as error:
+        raise InputError(f"{run / _REPORT}: data.preprocess: {error.errors()[0]['msg']}") from error
+    return Origin(report.model.name, tuple(run.parents)[:_PARENTS], preprocess)
 
 
 def _options(path: Path) -> Mapping[str, str] | None:
@@ -124,5 +153,5 @@ def _is_option(name: object, value: object) -> bool:
     if not isinstance(name, str) or not isinstance(value, str):
         return False
     if name in _NUMBERS:
-        return value.isascii() and value.isdigit() and len(value) <= len("9999")
+        return value.isascii() and value.isdigit() and len(value) <= len("4096") and int(value) <= _MOST_THREADS
     return name == "providers" or name.startswith("session.")

@@ -18,7 +18,7 @@ from compressor import bench, runtime, units
 from compressor.bench.load import Constant
 from compressor.bench.measure import Experiment, Measured
 from compressor.pipeline.built import Built
-from compressor.records import Feeds, Work
+from compressor.records import Feeds, Work, relayed
 from compressor.samples import Samples
 
 _SAMPLES = 16
@@ -60,7 +60,7 @@ def start(built: Built, samples: Samples, run: Path) -> Start:
     return Start((loaded - begin) * 1e3, (time.perf_counter() - loaded) * 1e3)
 
 
-def measure(
+def timed(
     built: tuple[Built, ...], run: Path, spots: tuple[Spot, ...], paced_s: float | None = None
 ) -> Work[tuple[Measured, ...]]:
     """Measure the last of one or two artifacts: at the first spot beside the other, elsewhere alone.
@@ -68,37 +68,26 @@ def measure(
     Where `paced_s` is given, it is measured for so long, or longer if it is slow, with requests that come one by one,
     right after the first spot. Raw latencies are int64 ns, [artifacts, n].
     """
-    first = yield from _measured(built, run, spots[0])
+    first = yield from _at(spots[0], built, run)
     found: tuple[Measured, ...] = (first,)
     for spot in (*_paced(spots[0], first, paced_s), *spots[1:]):
-        found = (*found, (yield from _measured(built[-1:], run, spot)))
+        found = (*found, (yield from _at(spot, built[-1:], run)))
     return found
 
 
-def _measured(built: tuple[Built, ...], run: Path, spot: Spot) -> Work[Measured]:
-    openers = [partial(each.open, run) for each in built]
+def _at(spot: Spot, built: tuple[Built, ...], run: Path) -> Work[Measured]:
+    openers, at = [partial(each.open, run) for each in built], spot.experiment.at
     work = bench.measure.measure(openers, _feeds(spot.samples), spot.experiment)
-    measured = yield from _located(work, spot.experiment.at)
+    found = yield from relayed(work, lambda progress: replace(progress, step=at or progress.step))
     if spot.raw is not None:
         spot.raw.parent.mkdir(exist_ok=True)
-        np.save(spot.raw, np.stack(measured.timings), allow_pickle=False)
-    return replace(measured, timings=())
+        np.save(spot.raw, np.stack(found.timings), allow_pickle=False)
+    return replace(found, timings=())
 
 
 def _feeds(samples: Samples) -> tuple[Feeds, ...]:
     """Give some feeds, fewer of a large batch: they are all in memory at once."""
     return tuple(islice(samples, max(_FEWEST_FEEDS, _SAMPLES // samples.per_feed)))
-
-
-def _located(work: Work[Measured], at: str) -> Work[Measured]:
-    """Tell at which point the progress is made."""
-    while True:
-        try:
-            progress = next(work)
-        except StopIteration as stop:
-            measured: Measured = stop.value
-            return measured
-        yield replace(progress, step=at or progress.step)
 
 
 def _paced(main: Spot, seen: Measured, wanted_s: float | None) -> Iterator[Spot]:
@@ -109,5 +98,5 @@ def _paced(main: Spot, seen: Measured, wanted_s: float | None) -> Iterator[Spot]
         return
     budget_s = max(wanted_s, least_s)
     load = Constant(rate=units.write_rate(1 / apart_s))
-    experiment = replace(main.experiment, load=load, targets=(), ratios=(), budget_s=budget_s, at="paced")
+    experiment = replace(main.experiment, load=load, targets=(), ratios=(), rates=(), budget_s=budget_s, at="paced")
     yield Spot(experiment, main.samples)

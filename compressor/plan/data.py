@@ -13,7 +13,7 @@ from compressor import graph, samples
 from compressor.errors import InputError
 from compressor.recipe import Calibration, Recipe
 from compressor.records import Model, Shapes
-from compressor.samples import Samples
+from compressor.samples import Preprocess, Samples
 from compressor.score.text import symbols
 
 _SYNTHETIC = 32
@@ -41,6 +41,15 @@ class Files:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What a model was made of: the name of that one, where its samples may lie, and how they become inputs."""
+
+    name: str
+    places: tuple[Path, ...] = ()
+    preprocess: Preprocess | None = None
+
+
+@dataclass(frozen=True)
 class Sets:
     """The samples of a run; calibration and evaluation share none."""
 
@@ -49,8 +58,16 @@ class Sets:
     warnings: tuple[str, ...]
 
 
-def files(recipe: Recipe, model: Model, folder: Path) -> Files | None:
-    """Find the files: what the recipe names, else what lies beside the model; None where there is nothing.
+def inherited(recipe: Recipe, origin: Origin | None) -> Recipe:
+    """Prepare the samples of an origin as they were prepared for it, unless the recipe names samples of its own."""
+    asked = recipe.data
+    if origin is None or any((asked.calibration, asked.evaluation, asked.preprocess)):
+        return recipe
+    return recipe.model_copy(update={"data": asked.model_copy(update={"preprocess": origin.preprocess})})
+
+
+def files(recipe: Recipe, model: Model, folder: Path, origin: Origin | None = None) -> Files | None:
+    """Find the files: what the recipe names, else what lies beside the model or its origin; None if there is nothing.
 
     Raises:
         InputError: A named file is not there.
@@ -59,7 +76,8 @@ def files(recipe: Recipe, model: Model, folder: Path) -> Files | None:
     calibration = located(asked.calibration.path, folder) if asked.calibration else None
     evaluation = located(asked.evaluation.path, folder) if asked.evaluation else None
     if calibration is None or evaluation is None:
-        found = samples.roles(samples.find(model.path, Path.cwd()), model.path)
+        known = origin or Origin(model.path.stem)
+        found = samples.roles(samples.find(known.name, (model.path.parent, Path.cwd(), *known.places)), known.name)
         calibration, evaluation = calibration or found.calibration, evaluation or found.evaluation
     one, other = calibration or evaluation, evaluation or calibration
     if one is None or other is None:

@@ -6,16 +6,19 @@ What must hold before the first minute of work is a step of `make`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from compressor import graph, machine, registry, runtime, score, workspace
+from compressor import gates, graph, machine, registry, runtime, score, workspace
 from compressor.bench.load import Load, Trace
 from compressor.engines import Engine, Onnxruntime
+from compressor.errors import InputError
 from compressor.plan import data
-from compressor.plan.data import Files, Sets
+from compressor.plan.data import Files, Origin, Sets
 from compressor.plan.dims import at_batch, settle
 from compressor.plan.points import Point, points
+from compressor.plan.threads import oversubscribed
 from compressor.recipe import Recipe, Rung
 from compressor.records import Environment, Feeds, Model, Shapes
 from compressor.samples import Samples
@@ -25,7 +28,8 @@ from compressor.samples import Samples
 class Job:
     """What was asked: a recipe for a model, where reports go, and where the recipe's relative paths start.
 
-    `compressed`: rungs are built. `scored`: outputs are judged. `batch`: what the open first axes become.
+    `compressed`: rungs are built. `scored`: outputs are judged. `batch`: what the open first axes become. `origin`: of
+    what the model was made, if it is known.
     """
 
     model: Path
@@ -35,6 +39,7 @@ class Job:
     scored: bool = True
     compressed: bool = True
     batch: int | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -62,14 +67,17 @@ def make(job: Job) -> Plan:
         MachineError: The registry cannot be reached.
     """
     recipe, uri = _registered(job)
+    recipe = data.inherited(recipe, job.origin)
     workspace.check_writable(job.reports, "choose another --output")
     unshaped = graph.open_model(job.model.absolute())
-    files = data.files(recipe, unshaped, job.folder)
+    files = data.files(recipe, unshaped, job.folder, job.origin)
     shapes = settle(unshaped.inputs, recipe.shapes, files.observed if files else {})
     shapes = shapes if job.batch is None else at_batch(unshaped.inputs, shapes, job.batch)
     model = graph.at_shapes(unshaped, shapes)
     sets = _sets(job)(files, recipe, model, shapes)
     metric, steady = _metric(recipe, model, sets) if job.scored else (None, _runs(model, sets))
+    if metric and (reason := gates.unfit(recipe.gates, metric)):
+        raise InputError(f"recipe.gates: {reason}")
     stated, notes = points(files, recipe, model, shapes)
     engine = _engine(recipe.engine)
     environment = machine.environment(engine.threads or 1, spinning=engine.spinning, saturates=runtime.saturates())
@@ -80,8 +88,9 @@ def make(job: Job) -> Plan:
         "rungs": tuple(_rung(rung, model.path, environment) if job.compressed else rung for rung in recipe.rungs),
         "data": recipe.data.model_validate({**data.resolved(sets, recipe, job.folder), "metric": metric}),
     }
+    recipe = recipe.model_copy(update=settled)
     return Plan(
-        recipe=recipe.model_copy(update=settled),
+        recipe=recipe,
         model=model,
         shapes=shapes,
         points=stated,
@@ -94,8 +103,8 @@ def make(job: Job) -> Plan:
         warnings=(
             *sets.warnings,
             *notes,
-            *_doubts(recipe.data.metric, model, sets, metric, steady=steady),
-            *_oversubscribed(environment),
+            *_doubts(job.recipe.data.metric, model, sets, metric, steady=steady),
+            *_crowded(recipe, environment, compressed=job.compressed),
         ),
     )
 
@@ -168,8 +177,8 @@ def _doubts(asked: str | None, model: Model, sets: Sets, metric: str | None, *, 
 
 
 def _agrees_with_itself(path: Path, feeds: Feeds) -> bool:
-    session = runtime.load(path, runtime.options(1, spinning=False))
-    return score.deterministic(session, feeds)
+    with closing(runtime.load(path, runtime.options(1, spinning=False))) as session:
+        return score.deterministic(session, feeds)
 
 
 def _engine(engine: Engine) -> Onnxruntime:
@@ -181,11 +190,10 @@ def _rung(rung: Rung, model: Path, environment: Environment) -> Rung:
     return rung.model_copy(update={"stages": stages, "engine": rung.engine and _engine(rung.engine)})
 
 
-def _oversubscribed(environment: Environment) -> tuple[str, ...]:
-    if environment.threads <= environment.cpus_usable:
-        return ()
-    warning = (
-        f"{environment.threads} threads on {environment.cpus_usable} usable CPUs: latencies will be long and noisy; "
-        f"give --threads {environment.cpus_usable}"
-    )
-    return (warning,)
+def _crowded(recipe: Recipe, environment: Environment, *, compressed: bool) -> Iterator[str]:
+    """Warn of more threads than CPUs in the sessions of the model itself, and of rungs with engines of their own."""
+    engines = {"": recipe.engine, **{rung.name: rung.engine for rung in recipe.rungs if compressed and rung.engine}}
+    for name, engine in engines.items():
+        threads = engine.resolve(environment.cpus_usable).threads or 1
+        if warning := oversubscribed(threads, recipe.load, environment.cpus_usable):
+            yield f"{name}: {warning}" if name else warning

@@ -5,6 +5,7 @@ Another way to state a point is a branch in `_shapes`.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,12 +57,11 @@ def _shapes(at: At, model: Model, shapes: Shapes) -> Shapes:
 
 def _check_run(path: Path, made: list[Point]) -> None:
     """Run the model once at each point: what a graph fixes inside is seen only so."""
-    session = runtime.load(path, runtime.options(1, spinning=False))
-    for point in made:
-        try:
-            session(next(iter(point.samples)))
-        except RungError as error:
-            raise InputError(
-                f"{path}: {point.at}: {error}; export the model so that it runs there, or leave this point out"
-            ) from error
-    session.close()
+    with closing(runtime.load(path, runtime.options(1, spinning=False))) as session:
+        for point in made:
+            try:
+                session(next(iter(point.samples)))
+            except RungError as error:
+                raise InputError(
+                    f"{path}: {point.at}: {error}; export the model so that it runs there, or leave this point out"
+                ) from error

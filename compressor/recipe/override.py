@@ -41,6 +41,7 @@ class Overrides:
     name: str | None = None
     threads: int | None = None
     rate: str | None = None
+    concurrency: int | None = None
     duration: str | None = None
     engine: str | None = None
     metric: str | None = None
@@ -59,7 +60,7 @@ def override(recipe: Recipe, given: Overrides) -> Recipe:
             "shapes": {**recipe.shapes, **shapes(given.shapes)},
             "registry": _changed(recipe.registry, "--registry or --name", uri=given.registry, name=given.name),
             "engine": _engine(recipe.engine, given),
-            "load": recipe.load if given.rate is None else _load(given.rate),
+            "load": _load(recipe.load, given),
             "limits": _changed(recipe.limits, "--duration", measure=given.duration),
         }
     )
@@ -144,9 +145,14 @@ def _engine(engine: Auto | Onnxruntime, given: Overrides) -> Auto | Onnxruntime:
     return _read("--threads", lambda: Onnxruntime(threads=given.threads, spinning=spinning))
 
 
-def _load(text: str) -> Load:
+def _load(asked: Load, given: Overrides) -> Load:
+    if given.rate is None:
+        closed = asked if given.concurrency is None or isinstance(asked, load.Closed) else load.Closed()
+        return _changed(closed, "--concurrency", concurrency=given.concurrency)
+    if given.concurrency is not None:
+        raise InputError("--rate and --concurrency: give one of them; requests come at a rate, or so many at a time")
     try:
-        return load.parse(text)
+        return load.parse(given.rate)
     except InputError as error:
         raise InputError(f"--rate: {error}") from error
 

@@ -6,14 +6,16 @@ added, never changed or removed). Add a value where it arises.
 
 from __future__ import annotations
 
-from compressor.records.flow import Array, Feeds, Outputs, Progress, Shapes, Work
+from compressor.records.flow import Array, Feeds, Outputs, Progress, Shapes, Work, relayed
 from compressor.records.measured import (
+    MINIMUM_EFFECT,
     Bound,
     ClassScore,
     Failure,
     Latency,
     Measurement,
     OutputError,
+    Relation,
     Score,
     Speedup,
     Target,
@@ -38,6 +40,7 @@ from compressor.records.report import (
 )
 
 __all__ = [
+    "MINIMUM_EFFECT",
     "Applied",
     "Array",
     "Artifact",
@@ -64,6 +67,7 @@ __all__ = [
     "Outputs",
     "Progress",
     "Registration",
+    "Relation",
     "Report",
     "Score",
     "Session",
@@ -78,4 +82,5 @@ __all__ = [
     "Trial",
     "Verdict",
     "Work",
+    "relayed",
 ]

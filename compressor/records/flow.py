@@ -5,7 +5,7 @@ A shape of data that several floors pass on is named here.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,3 +31,14 @@ class Progress:
 
 T = TypeVar("T")
 Work = Generator[Progress, None, T]
+
+
+def relayed(work: Work[T], change: Callable[[Progress], Progress]) -> Work[T]:
+    """Do the work, with its progress told in other words."""
+    while True:
+        try:
+            progress = next(work)
+        except StopIteration as end:
+            done: T = end.value
+            return done
+        yield change(progress)

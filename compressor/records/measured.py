@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from compressor.records.model import Applied, Artifact, Size
+
+MINIMUM_EFFECT = 1.02
+"""Ratios of time closer to 1 are no difference."""
+Relation = Literal["faster", "slower", "same", "undecided"]
+"""What a speed-up proves, given the least difference that counts."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class Latency:
     offered_per_s: float | None = None
     overloaded: bool = False
     rounds: tuple[int, ...] = ()
+    growing: bool = False  # in an open loop: requests waited longer and longer, so that no end of it was seen
 
 
 @dataclass(frozen=True)
@@ -196,6 +203,7 @@ class Verdict:
     low: float | None
     high: float | None
     reason: str
+    at: str = ""  # the point that was judged, as in `Latency.at`
     unit: str = ""  # of observed, limit, low and high: ms, B, /s, x, or none for shares and counts
 
 

@@ -18,7 +18,12 @@ from compressor.records import Artifact, Measurement, Report, Trial
 _DESCRIPTION_CHARACTERS = 5000  # the width of mlflow's column model_versions.description
 _PARAM_CHARACTERS = 6000  # mlflow 3.17 cuts longer values, with a warning
 _PARAMS = 100  # mlflow 3.17 takes no more in one call
-_POINT = ("p50_ms", "p99_high_ms", "throughput_per_s")  # of another load or shape: no more, there may be many
+_POINT = (
+    "p50_ms",
+    "p99_high_ms",
+    "throughput_per_s",
+    "offered_per_s",
+)  # of another load or shape: no more, there may be many
 _STARTUP = ("value_ms", "high_ms")
 _CUT = "\n\n(The rest stands in the artifact report.md.)\n"
 
@@ -29,13 +34,14 @@ def identity(report: Report) -> str:
 
 
 def tags(report: Report) -> dict[str, str]:
-    """Give what identifies a run and its outcome, and those of its numbers that are not finite."""
+    """Give what identifies a run and its outcome, its numbers that are not finite, and where it was overloaded."""
     return {
         "compressor.report": identity(report),
         "compressor.verdict": report.verdict,
         "compressor.chosen": report.chosen or "none",
         "compressor.original_sha256": report.model.sha256,
         **{key: str(value) for key, value in _measured(report).items() if not math.isfinite(value)},
+        **dict(_strained(report)),
     }
 
 
@@ -77,6 +83,14 @@ def _measured(report: Report) -> dict[str, float]:
         for trial in (report.baseline, *report.trials)
         for name, value in _numbers(trial).items()
     }
+
+
+def _strained(report: Report) -> Iterator[tuple[str, str]]:
+    """Name the points of each rung whose percentiles are lower limits only."""
+    for trial in (report.baseline, *report.trials):
+        latencies = (trial.measurement.latency, *trial.measurement.others) if trial.measurement else ()
+        if points := [one.at or "main load" for one in latencies if one.overloaded or one.growing]:
+            yield f"{workspace.file_name(trial.rung)}.overloaded", ", ".join(points)
 
 
 def _numbers(trial: Trial) -> dict[str, float]:

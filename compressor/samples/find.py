@@ -6,7 +6,7 @@ A new ending that names a role is a word in `_ENDINGS`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,20 +31,20 @@ class Found:
     evaluation: Path | None
 
 
-def find(model: Path, folder: Path) -> list[Path]:
-    """Give the sample files of a model in `calibration_data`, beside the model or else in this folder, sorted.
+def find(model: str, places: Iterable[Path]) -> list[Path]:
+    """Give the sample files of a model, by its name, in the first `calibration_data` of these places that has any.
 
     They are .npz files, .zip files and folders named after the model, with `_calibration`, `_evaluation` or their
-    short forms behind, or nothing.
+    short forms behind, or nothing. They come sorted.
     """
-    for place in (model.parent / _FOLDER, folder / _FOLDER):
-        paths = sorted(place.iterdir()) if place.is_dir() else []
-        if found := [path for path in paths if _holds_samples(path) and _ending(path, model.stem) is not None]:
+    for folder in (place / _FOLDER for place in places):
+        paths = sorted(folder.iterdir()) if folder.is_dir() else []
+        if found := [path for path in paths if _holds_samples(path) and _ending(path, model) is not None]:
             return found
     return []
 
 
-def roles(paths: Sequence[Path], model: Path) -> Found:
+def roles(paths: Sequence[Path], model: str) -> Found:
     """Tell by their names what the files that `find` gave are for.
 
     Raises:
@@ -52,7 +52,7 @@ def roles(paths: Sequence[Path], model: Path) -> Found:
     """
     by_role: dict[str, Path] = {}
     for path in paths:
-        role = _ENDINGS[_ending(path, model.stem) or ""]
+        role = _ENDINGS[_ending(path, model) or ""]
         if role in by_role:
             raise InputError(
                 f"{by_role[role]} and {path} serve the same role; name one of them in the recipe under data"
@@ -66,8 +66,8 @@ def _holds_samples(path: Path) -> bool:
     return path.is_dir() or path.suffix in {".npz", ".zip"}
 
 
-def _ending(path: Path, stem: str) -> str | None:
+def _ending(path: Path, model: str) -> str | None:
     name = path.name if path.is_dir() else path.stem
     endings = "|".join(filter(None, _ENDINGS))
-    match = re.fullmatch(rf"{re.escape(stem)}(?:_({endings}))?", name)
+    match = re.fullmatch(rf"{re.escape(model)}(?:_({endings}))?", name)
     return None if match is None else match[1] or ""

@@ -82,9 +82,7 @@ def _is_image(name: str) -> bool:
     return path.suffix.lower() in _SUFFIXES and not hidden
 
 
-def _labels(
-    path: Path, found: Sequence[str], names: Sequence[str], read: Callable[[str], bytes]
-) -> labelling.Labels:
+def _labels(path: Path, found: Sequence[str], names: Sequence[str], read: Callable[[str], bytes]) -> labelling.Labels:
     tables = [name for name in found if PurePosixPath(name).name == _TABLE]
     if not tables:
         return labelling.from_folders(names)

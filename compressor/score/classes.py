@@ -79,10 +79,12 @@ def decided(outputs: Outputs, truth: Truth) -> Array:
 
 def f1(rows: Array) -> float:
     """Give the mean F1 of the classes that stand in the labels (macro), from `decided`."""
-    from sklearn.metrics import f1_score
-
     labels, found = rows.T
-    return float(f1_score(labels, found, labels=np.unique(labels), average="macro", zero_division=0))
+    classes, position, held = np.unique(labels, return_inverse=True, return_counts=True)
+    right = np.bincount(position, found == labels)
+    ordered = np.sort(found)
+    named = np.searchsorted(ordered, classes, "right") - np.searchsorted(ordered, classes, "left")
+    return float(np.mean(2 * right / (held + named)))
 
 
 def ranked(outputs: Outputs, truth: Truth) -> Array:

@@ -6,20 +6,19 @@ A new question about a score is a function here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from compressor.records import Array, ClassScore, Outputs, Score
 from compressor.score.classes import are_classes, classifier, index_of_class
 from compressor.score.difference import alike
-from compressor.score.intervals import TAIL, Interval, bootstrap, percentiles, tango, wilson
+from compressor.score.intervals import TAIL, Interval, at_least, bootstrap, percentiles, tango, wilson
 from compressor.score.metrics import Metric, mean, metric
+from compressor.score.paired import Paired, drop, hidden, paired, statistic, whole
 from compressor.score.text import symbols
-from compressor.score.truth import Truth, Values
+from compressor.score.truth import Truth
 
 _RESAMPLES = 1000
 _RESAMPLES_OF_FUNCTION = 200  # it runs anew on each resample
@@ -29,31 +28,15 @@ _CHANCE = 0.01
 
 @dataclass(frozen=True)
 class Wanted:
-    """How outputs are to be scored: by which metric, with which seed, and what the indices of text stand for."""
+    """How outputs are to be scored: by which metric, with which seed, and what the indices of text stand for.
+
+    `alphabet` is a file in UTF-8 with one symbol a line: line i has index i. Index 0 is the blank of CTC, or padding;
+    it stands in no line.
+    """
 
     metric: str
     seed: int
     alphabet: Path | None = None
-
-
-class _Drawn(Mapping[str, Array]):
-    """Outputs of some samples, taken when they are asked for: a metric reads few of them, hundreds of times."""
-
-    def __init__(self, outputs: Outputs, index: npt.NDArray[np.intp]) -> None:
-        self._outputs, self._index = outputs, index
-
-    def __getitem__(self, name: str) -> Array:
-        return self._outputs[name][self._index]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._outputs)
-
-    def __len__(self) -> int:
-        return len(self._outputs)
-
-
-_Statistic = Callable[[npt.NDArray[np.intp]], Array]
-"""From indices of samples to the metric before and now, [2]."""
 
 
 def score(wanted: Wanted, before: Outputs, now: Outputs, labels: Array | None) -> Score:
@@ -62,7 +45,8 @@ def score(wanted: Wanted, before: Outputs, now: Outputs, labels: Array | None) -
     Where each sample is right or wrong, that is Wilson's interval of the share and Tango's of the paired difference;
     against the original, which agrees with itself by definition, the drop is what is missing to 1. All else is one
     paired bootstrap: 1000 resamples of a mean, 200 of a metric of all samples at once, fewer where they would take
-    longer than about 20 s (see `bootstrap`).
+    longer than about 20 s (see `bootstrap`). Where few samples changed, the interval of the drop is widened by what
+    so many samples may have missed (see `hidden`).
 
     A drop is positive where quality got worse, and infinite where the metric is NaN before or now. Where a lower value
     is better, it is the growth as a share of the value before.
@@ -73,25 +57,22 @@ def score(wanted: Wanted, before: Outputs, now: Outputs, labels: Array | None) -
         RungError: An output is missing now, or has another shape.
     """
     chosen = metric(wanted.metric)
-    now = alike(before, now)
     truth = Truth(labels, before, symbols(wanted.alphabet) if wanted.alphabet else ())
-    sides = _sides(chosen, before, now, truth)
-    whole = np.array([_number(chosen, side) for side in sides])
+    pair = paired(chosen, before, alike(before, now), truth)
+    values = whole(pair)
     found = Score(
         metric=wanted.metric,
-        value=float(whole[1]),
-        n=len(next(iter(before.values()))),
+        value=float(values[1]),
+        n=pair.n,
         low=None,
         high=None,
-        drop=float(_drop(chosen, whole)),
+        drop=float(drop(chosen, values)),
         reference=chosen.reference,
         relative=chosen.lower_is_better,
     )
     if chosen.binary:
-        return _counted(found, np.asarray(sides[0]), np.asarray(sides[1]), labels)
-    most = _RESAMPLES if chosen.over is mean and isinstance(sides[1], np.ndarray) else _RESAMPLES_OF_FUNCTION
-    drawn = bootstrap(_statistic(chosen, sides, (before, now), truth), found.n, most, wanted.seed)
-    return _resampled(found, drawn[:, 1], _drop(chosen, drawn))
+        return _counted(found, np.asarray(pair.sides[0]), np.asarray(pair.sides[1]), labels)
+    return _resampled(found, pair, wanted.seed)
 
 
 def choose(outputs: Outputs, labels: Array | None, requested: str | None) -> str:
@@ -126,30 +107,12 @@ def near_chance(baseline: Score, labels: Array) -> str | None:
     if baseline.metric != "top1" or baseline.value == 1:
         return None
     share = float(np.unique_counts(labels).counts.max() / len(labels))
-    if _tail(round(baseline.value * baseline.n), baseline.n, share) <= _CHANCE:
+    if at_least(round(baseline.value * baseline.n), baseline.n, share) <= _CHANCE:
         return None
     return (
         f"the original model is right on {baseline.value:.1%} of {baseline.n} samples, no better than always naming "
         f"the commonest class ({share:.1%}): check data.preprocess (layout, mean and std, channel order) and the labels"
     )
-
-
-def _sides(chosen: Metric, before: Outputs, now: Outputs, truth: Truth) -> tuple[Values, Values]:
-    values = chosen.of(now, truth)
-    # by definition the original model agrees with itself, even where it gives NaN
-    return (np.full_like(values, chosen.perfect) if chosen.reference else chosen.of(before, truth)), values
-
-
-def _number(chosen: Metric, side: Values) -> float:
-    return chosen.over(side) if isinstance(side, np.ndarray) else float(side)
-
-
-def _drop(chosen: Metric, pairs: Array) -> Array:
-    before, now = pairs[..., 0], pairs[..., 1]
-    with np.errstate(invalid="ignore", divide="ignore"):  # infinite on both sides, an error that was 0
-        drop = (now - before) / np.abs(before) if chosen.lower_is_better else before - now
-    drop = np.where((before == now) & np.isfinite(now), 0.0, drop)
-    return np.where(np.isnan(drop), np.inf, drop)
 
 
 def _counted(found: Score, before: Array, now: Array, labels: Array | None) -> Score:
@@ -186,33 +149,20 @@ def _worst(before: Array, now: Array, labels: Array) -> ClassScore | None:
     )
 
 
-def _statistic(
-    chosen: Metric, sides: tuple[Values, Values], outputs: tuple[Outputs, Outputs], truth: Truth
-) -> _Statistic:
-    before, now = sides
-    if isinstance(before, np.ndarray) and isinstance(now, np.ndarray):
-        return lambda index: np.array([chosen.over(before[index]), chosen.over(now[index])])
-
-    def rerun(index: npt.NDArray[np.intp]) -> Array:
-        some = truth if truth.labels is None else replace(truth, labels=truth.labels[index])
-        return np.array([_number(chosen, chosen.of(_Drawn(each, index), some)) for each in outputs])
-
-    return rerun
-
-
-def _resampled(found: Score, values: Array, drops: Array) -> Score:
-    low, high = percentiles(values)
-    drop_low, drop_high = percentiles(drops)
+def _resampled(found: Score, pair: Paired, seed: int) -> Score:
+    most = _RESAMPLES if pair.metric.over is mean and pair.by_sample else _RESAMPLES_OF_FUNCTION
+    drawn = bootstrap(statistic(pair), found.n, most, seed)
+    drops = drop(pair.metric, drawn)
+    (low, high), (drop_low, drop_high) = percentiles(drawn[:, 1]), percentiles(drops)
+    wider = hidden(pair, drops, seed)
+    drop_low, drop_high = max(drop_low - wider, _least(pair.metric)), drop_high + wider
+    if found.reference:
+        low, high = pair.metric.perfect - drop_high, pair.metric.perfect - drop_low
     return replace(found, low=low, high=high, drop_low=drop_low, drop_high=drop_high)
 
 
-def _tail(successes: int, n: int, share: float) -> float:
-    """Give the probability of at least so many successes in n independent trials."""
-    if share == 1:
-        return 1.0
-    logs = (_log_choose(n, k) + k * math.log(share) + (n - k) * math.log1p(-share) for k in range(successes, n + 1))
-    return math.fsum(map(math.exp, logs))
-
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+def _least(metric: Metric) -> float:
+    """Give the drop below which none can be: nothing is better than the original itself, nor less than no error."""
+    if metric.reference:
+        return 0.0
+    return -1.0 if metric.lower_is_better else -math.inf

@@ -96,6 +96,8 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[[Outputs, Trut
     return call
 
 
+# cer and wer read text from indices, of which 0 is the blank of CTC (or padding) and i the symbol in line i of the
+# alphabet
 METRICS: Mapping[str, Metric] = {
     "top1": Metric(classes.top(1), binary=True),
     "top5": Metric(classes.top(5), binary=True),

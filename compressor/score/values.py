@@ -68,12 +68,14 @@ def _floats(outputs: Outputs, metric: str) -> Mapping[str, Array]:
 
 
 def _similarity(a: Array, b: Array) -> float:
-    """Give the cosine of two arrays: 1 where both are zero, 0 where one is or a value is not finite."""
+    """Give the cosine of two arrays: just 1 where they are the same, 0 where one is zero or a value is not finite."""
     x, y = np.ravel(a).astype(np.float64), np.ravel(b).astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         return 0.0
+    if np.array_equal(x, y):  # rounding would leave a trace
+        return 1.0
     norms = float(np.linalg.norm(x) * np.linalg.norm(y))
-    return float(np.clip(x @ y / norms, -1, 1)) if norms else float(np.array_equal(x, y))
+    return float(np.clip(x @ y / norms, -1, 1)) if norms else 0.0
 
 
 def _numbers(truth: Truth, metric: str) -> Array:

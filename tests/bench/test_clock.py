@@ -55,3 +55,13 @@ def test_a_long_sleep_spends_little_of_the_cpu() -> None:
     begin_s = time.thread_time()
     SYSTEM.sleep(0.2)
     assert time.thread_time() - begin_s < 0.1
+
+
+@pytest.mark.parametrize(
+    ("before_us", "after_us", "elapsed_ns", "share"),
+    [(10, 260, 1_000_000, 0.25), (0, 5000, 1_000_000, 1), (None, 5, 9, None), (5, None, 9, None), (5, 6, 0, None)],
+)
+def test_the_share_of_stalled_time(
+    before_us: int | None, after_us: int | None, elapsed_ns: int, share: float | None
+) -> None:
+    assert clock.stalled_share(before_us, after_us, elapsed_ns) == share

@@ -269,6 +269,31 @@ def test_overload_ends_by_itself_and_says_so() -> None:
     assert np.all(np.diff(timing.latencies_ns) == 10 * MS)
 
 
+def test_a_window_that_ends_with_a_long_line_is_overloaded_although_none_waited_long() -> None:
+    host = Host()
+    timing = drive(Constant(rate="100/s"), host, host.session(lambda _: round(10.5 * MS)), 100_000, seconds=10)
+    assert percentile_ms(timing, 100) < 1000  # 5 % of 10 s: nobody gave up
+    assert timing.overloaded
+    assert len(timing.latencies_ns) / timing.seconds == pytest.approx(1000 / 10.5, rel=0.01)
+
+
+def test_a_line_that_chance_made_is_no_overload(tmp_path: Path) -> None:
+    host = Host()
+    stalled = drive(Constant(rate="100/s"), host, host.session(lambda i: 300 * MS if i == 995 else 5 * MS), 1000, 10)
+    assert not stalled.overloaded
+    burst = trace(tmp_path, "\n".join([*(str(i / 50) for i in range(800)), *["16"] * 200]))
+    assert not drive(burst, host, host.session(lambda _: 5 * MS), 1000).overloaded
+
+
+def test_what_comes_while_the_window_settles_does_not_count() -> None:
+    host = Host()
+    asked = Window(10_000, host.now_ns + 10 * S, np.random.default_rng(0), settling=0.1)
+    session = host.session(lambda i: 300 * MS if i == 3 else MS)
+    _, timing = finished(Constant(rate="100/s").drive([session], feeds(1001), asked, host.clock()))
+    assert timing.latencies_ns.tolist() == [MS] * 901  # due from 1.00 s to 10.00 s
+    assert len(timing.latencies_ns) / timing.seconds == pytest.approx(100, rel=0.01)
+
+
 def test_in_a_short_window_a_third_of_it_is_late() -> None:
     host = Host()
     timing = drive(Constant(rate="1000/s"), host, host.session(lambda _: 2 * MS), 100_000, seconds=3)
@@ -458,7 +483,6 @@ def test_impossible_loads_are_refused(written: object) -> None:
         ("200/s", Constant(rate="200/s")),
         ("poisson:30/min", Poisson(rate="0.5/s")),
         ("traces/monday.csv", Trace(path=Path("traces/monday.csv"))),
-        ("200", Trace(path=Path("200"))),
     ],
 )
 def test_a_load_is_read_from_a_word(text: str, load: AnyLoad) -> None:
@@ -469,6 +493,17 @@ def test_a_load_is_read_from_a_word(text: str, load: AnyLoad) -> None:
 def test_a_word_that_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=rf"expected a rate above 0 such as 200/s .* found '{text}'"):
         parse(text)
+
+
+@pytest.mark.parametrize("text", ["200", "1.5", " 3 "])
+def test_a_number_without_a_unit_is_no_file(text: str) -> None:
+    with pytest.raises(InputError, match=rf"found '{text}': did you mean {text.strip()}/s\?"):
+        parse(text)
+
+
+def test_a_rate_is_written_for_people() -> None:
+    described = [Constant(rate=f"{rate}/s").describe().split()[1] for rate in (87.34567, 0.012345678, 12345.6, 200)]
+    assert described == ["87.35/s,", "0.01235/s,", "12346/s,", "200/s,"]
 
 
 def test_a_load_says_its_workers_and_their_sessions() -> None:

@@ -3,13 +3,14 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from host import MS, Fake, Host, finish
 
 from compressor.bench.clock import Clock
-from compressor.bench.load import Closed, Constant, Load, Window
+from compressor.bench.load import Closed, Constant, Load, Trace, Window
 from compressor.bench.measure import Experiment, Measured, measure
 from compressor.bench.stats import bound, decided
 from compressor.records import Feeds, Progress, Session, Target, Timing, Work
@@ -78,9 +79,9 @@ def test_a_candidate_far_over_its_limit_is_decided_at_the_first_look() -> None:
     assert found.latency.bounds[0].low_ms == 60
 
 
-def test_a_median_is_decided_only_after_eight_rounds_of_forty_pairs() -> None:
+def test_a_median_is_decided_only_after_eight_rounds_of_pairs() -> None:
     found = measured(experiment(Target(50, 0.95, 50)), lambda _: 20, lambda _: 10)
-    assert found.latency.rounds == (40,) * 8
+    assert found.latency.rounds == (47, 47, 46, 46, 46, 46, 46, 46)
 
 
 def test_a_candidate_close_to_its_limit_is_looked_at_again() -> None:
@@ -90,7 +91,8 @@ def test_a_candidate_close_to_its_limit_is_looked_at_again() -> None:
 
 
 def test_a_candidate_on_its_limit_is_inconclusive_at_the_cap() -> None:
-    found = measured(experiment(P99, budget_s=1000), lambda i: 60 if i % 100 == 50 else 40)
+    plan = experiment(P99, budget_s=1000, max_samples=5000)
+    found = measured(plan, lambda i: 60 if i % 100 == 50 else 40)
     assert found.latency.n == 5000
     assert not decided(found.latency.bounds[0])
 
@@ -101,7 +103,7 @@ def test_a_slow_model_keeps_its_budget_and_says_how_many_samples_it_needs() -> N
     assert 80 <= found.latency.n <= 100
     assert host.now_ns <= 60_000 * MS
     assert not decided(found.latency.bounds[0])
-    assert found.latency.bounds[0].needed == 368
+    assert found.latency.bounds[0].needed == 300  # 299 in a single look
     assert found.latency.p99_high_ms is None
     assert found.speedup is not None
     assert found.speedup.rounds == 8
@@ -135,8 +137,8 @@ def test_a_model_slower_than_the_budget_is_still_called_once(load: Load, budget_
 
 def test_without_a_target_eight_rounds_are_measured() -> None:
     found = measured(experiment(), lambda _: 20, lambda _: 10)
-    assert found.latency.n == 320
-    assert found.latency.p99_high_ms == 10  # 299 samples are enough for one look
+    assert found.latency.n == 370
+    assert found.latency.p99_high_ms == 10
     assert found.latency.bounds == ()
 
 
@@ -174,7 +176,7 @@ def test_all_targets_are_decided_before_it_stops() -> None:
 def test_the_cap_is_kept_where_even_clean_samples_are_too_few() -> None:
     found = measured(experiment(P99, max_samples=200), lambda _: 10)
     assert found.latency.n == 200
-    assert found.latency.bounds[0].needed == 299  # a single look spends all of the error
+    assert found.latency.bounds[0].needed == 300  # a single look spends all of the error
 
 
 def test_the_warm_up_of_every_round_is_not_counted() -> None:
@@ -303,7 +305,7 @@ def test_percentiles_are_those_of_the_raw_samples() -> None:
     found = measured(experiment(), lambda i: 10 + i * 7 % 101)
     raw_ms = np.sort(found.timings[0] / 1e6)
     latency = found.latency
-    ranks = [math.ceil(320 * p / 100) - 1 for p in (50, 90, 95, 99)]
+    ranks = [math.ceil(370 * p / 100) - 1 for p in (50, 90, 95, 99)]
     assert [latency.p50_ms, latency.p90_ms, latency.p95_ms, latency.p99_ms] == raw_ms[ranks].tolist()
     assert latency.mean_ms == pytest.approx(raw_ms.mean())
     assert (latency.cold_ms, latency.load_ms) == (None, None)
@@ -362,12 +364,12 @@ def test_nothing_holds_the_sessions_afterwards() -> None:
 def test_a_ratio_that_someone_wants_decided_is_looked_at_until_it_is() -> None:
     once = measured(experiment(budget_s=1000), noisy(10, 1, 0.1), noisy(10, 2, 0.1))
     decided_later = measured(experiment(budget_s=1000, ratios=RATIOS), noisy(10, 1, 0.1), noisy(10, 2, 0.1))
-    assert once.latency.n == 320
-    assert decided_later.latency.n > 320
+    assert once.latency.n == 370
+    assert decided_later.latency.n > 370
     assert decided_later.speedup is not None
     assert not any(decided_later.speedup.low <= ratio <= decided_later.speedup.high for ratio in RATIOS)
     obvious = measured(experiment(ratios=RATIOS), noisy(20, 1, 0.1), noisy(10, 2, 0.1))
-    assert obvious.latency.n == 320
+    assert obvious.latency.n == 370
 
 
 def test_the_interval_of_a_first_of_several_looks_is_wider() -> None:
@@ -385,9 +387,9 @@ def test_a_load_without_pairs_drives_the_candidate_alone_after_the_pairs() -> No
     assert found.speedup is not None
     assert found.speedup.ratio == pytest.approx(2)
     assert found.latency.load.startswith("closed loop, 2 workers")
-    assert found.latency.rounds == (40,) * 8
-    assert [len(timing) for timing in found.timings] == [320]
-    assert "a" not in "".join(event.split()[1] for event in host.log[-320:])
+    assert found.latency.rounds == (47, 47, 46, 46, 46, 46, 46, 46)
+    assert [len(timing) for timing in found.timings] == [370]
+    assert "a" not in "".join(event.split()[1] for event in host.log[-370:])
     assert host.log.count("open a") == 8
     assert host.log.count("open b") == 16
 
@@ -401,10 +403,102 @@ def test_workers_with_a_session_each_have_them_all_opened_by_the_last_opener() -
 def test_an_open_loop_is_one_window_a_look() -> None:
     host = Host()
     found = run(host, experiment(P99, load=Constant(rate="50/s")), lambda _: 10)
-    assert found.latency.rounds == (370,)
+    assert found.latency.rounds == (667,)  # 14.8 s for 740 requests, of which a tenth does not count
     assert found.latency.offered_per_s == pytest.approx(50)
     assert found.latency.throughput_per_s == pytest.approx(50, rel=0.01)
+    assert (found.latency.throughput_low_per_s, found.latency.throughput_high_per_s) == (None, None)
     assert decided(found.latency.bounds[0])
+    assert host.log.count("open a") == 1
+
+
+def test_the_second_window_of_an_open_loop_is_all_that_is_left_and_counts_alone() -> None:
+    host = Host()
+    found = run(host, experiment(P99, load=Constant(rate="50/s")), lambda i: 60 if i % 200 == 50 else 1)
+    assert host.log.count("open a") == 2
+    (counted,) = found.latency.rounds
+    assert counted == pytest.approx(0.9 * 50 * (60 - 14.8), rel=0.02)
+    assert host.now_ns <= 60_100 * MS
+
+
+def test_without_a_target_an_open_loop_is_one_window_or_the_whole_budget() -> None:
+    load = Constant(rate="50/s")
+    assert measured(experiment(load=load), lambda _: 10).latency.rounds == (667,)
+    (filled,) = measured(experiment(load=load, fill=True), lambda _: 10).latency.rounds
+    assert filled == pytest.approx(0.9 * 50 * 60, rel=0.02)
+
+
+def test_a_trace_is_one_look_from_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("\n".join(str(i / 50) for i in range(500)))
+    found = measured(experiment(P99, load=Trace(path=path)), lambda _: 10).latency
+    assert found.rounds == (500,)
+    assert found.bounds[0].high_ms == 10  # 299 are enough where there is one look
+
+
+def test_requests_that_wait_longer_and_longer_meet_nothing() -> None:
+    plan = experiment(Target(50, 0.95, 1e6), load=Constant(rate="40/s"), budget_s=25)
+    found = measured(plan, lambda i: 10 + i / 50).latency  # 25 ms apart: from 750 on they wait
+    assert (found.growing, found.overloaded) == (True, False)
+    assert found.bounds[0].steady is False
+    assert found.bounds[0].needed is None
+    assert found.p99_high_ms is None
+
+
+def test_a_window_that_answers_fewer_than_come_is_overloaded_whatever_the_limit() -> None:
+    found = measured(experiment(Target(50, 0.95, 1e6), load=Constant(rate="100/s")), lambda _: 10.5).latency
+    assert found.overloaded
+    assert (found.p50_high_ms, found.p90_high_ms, found.p95_high_ms, found.p99_high_ms) == (None,) * 4
+    assert (found.bounds[0].high_ms, found.bounds[0].steady) == (None, False)
+    assert found.throughput_per_s == pytest.approx(1000 / 10.5, rel=0.01)
+
+
+def test_a_rate_that_someone_wants_decided_is_looked_at_until_it_is() -> None:
+    plan = experiment(budget_s=100)
+    once = measured(plan, noisy(10, 1, 0.3)).latency
+    rate = 1.01 * (once.throughput_per_s or 0)
+    longer = measured(replace(plan, rates=(rate,)), noisy(10, 1, 0.3)).latency
+    obvious = measured(replace(plan, rates=(50.0,)), noisy(10, 1, 0.3)).latency
+    assert (once.n, obvious.n) == (370, 370)
+    assert longer.n > 370
+    for found, wanted in ((longer, rate), (obvious, 50.0)):
+        assert found.throughput_low_per_s is not None
+        assert found.throughput_high_per_s is not None
+        assert not found.throughput_low_per_s <= wanted <= found.throughput_high_per_s
+
+
+def test_rates_are_decided_in_closed_loops_of_several_workers_too() -> None:
+    plan = experiment(load=Closed(concurrency=2), rates=(10.0,))
+    assert measured(plan, lambda _: 10).latency.n == 370
+
+
+def test_a_throughput_of_a_first_of_several_looks_is_wider() -> None:
+    one = measured(experiment(), noisy(10, 1)).latency
+    first = measured(experiment(rates=(50.0,)), noisy(10, 1)).latency
+    assert one.n == first.n
+    assert one.throughput_low_per_s is not None
+    assert first.throughput_low_per_s is not None
+    assert first.throughput_low_per_s < one.throughput_low_per_s
+
+
+def test_a_filled_budget_looks_once_at_its_end_whatever_is_wanted() -> None:
+    host = Host()
+    plan = experiment(budget_s=30, fill=True, ratios=RATIOS, rates=(1.0,))
+    found = run(host, plan, lambda _: 20, lambda _: 10)
+    assert host.now_ns >= 29_800 * MS
+    assert len(found.latency.rounds) == 24
+    assert found.latency.n > 900
+
+
+def test_the_look_at_which_the_budget_ends_spends_all_that_is_left() -> None:
+    found = measured(experiment(P99, budget_s=9), lambda i: 60 if i == 200 else 20)  # one of 400 violates: not enough
+    only = bound(found.timings[-1] / 1e6, 99, 0.95).high_ms
+    assert 370 < found.latency.n < 473
+    assert found.latency.p99_high_ms == only == 60
+
+
+def test_a_slow_model_with_a_target_still_has_many_rounds() -> None:
+    found = measured(experiment(Target(50, 0.95, 5000)), lambda _: 1000, lambda _: 1000)
+    assert len(found.latency.rounds) >= 6
 
 
 def test_a_stall_counts_for_all_requests_that_wait_behind_it() -> None:

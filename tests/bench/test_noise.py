@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from host import Host, finish
 
+from compressor.bench import ratio
 from compressor.bench.noise import noise
 from compressor.errors import InputError
 from compressor.records import Feeds, Noise
@@ -29,6 +30,7 @@ def test_a_model_is_compared_with_itself_for_as_long_as_asked() -> None:
 def test_a_noisier_machine_detects_less() -> None:
     quiet, loud = noted(0.02, 20)[0], noted(0.4, 20)[0]
     assert 0.02 < quiet.detectable < 0.025  # little more than the minimum effect
+    assert quiet.detectable > ratio.detectable(quiet.speedup, 1)  # of several looks, the last may spend but a part
     assert loud.detectable > 2 * quiet.detectable
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
 import pipeline_broken as broken
 import psutil
 import pytest
+import small
 import yaml
 
 import compressor
@@ -30,12 +33,46 @@ Command = Callable[..., int]
 def recipe_file(folder: Path, **changes: object) -> Path:
     content = {
         "rungs": [{"name": "int8", "stages": ["quantize"]}],
-        "gates": [{"latency": {"p99": "10s"}}, {"accuracy": {"max_drop": "5%"}}],
+        "gates": [{"size": {"max": "1MB"}}, {"accuracy": {"max_drop": "5%"}}],
+        "limits": {"measure": "1s"},
         **changes,
     }
     path = folder / "r.yaml"
     path.write_text(yaml.safe_dump(content))
     return path
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """Run a command line that passes, in a folder of its own; as small as it is, INT8 may be slower."""
+    home = tmp_path_factory.mktemp("finished")
+    model = small.classifier(home / "net.onnx")
+    (home / "calibration_data").mkdir()
+    small.data(home / "calibration_data" / "net.npz", model, 80, seed=1)
+    script = "from compressor import cli, gates\ngates.regression = lambda _before, _now: None\ncli.main()"
+    words = [sys.executable, "-c", script, "run", "net.onnx", "--recipe", recipe_file(home), "--registry", "none"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(words, cwd=home, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def finished(ended: subprocess.CompletedProcess[str]) -> Path:
+    """Give the folder of that run."""
+    home = Path(ended.args[ended.args.index("--recipe") + 1]).parent
+    (folder,) = (home / "reports").glob("net/*")
+    return folder
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    """Give a copy of that folder, to be changed."""
+    return shutil.copytree(finished, tmp_path / "copied")
+
+
+def chosen(report: dict[str, Any]) -> dict[str, Any]:
+    """Give the trial that a report chose."""
+    trials: list[dict[str, Any]] = [report["baseline"], *report["trials"]]
+    return next(trial for trial in trials if trial["rung"] == report["chosen"])
 
 
 def test_help_loads_no_vendor_package_and_little_else() -> None:
@@ -48,28 +85,14 @@ def test_help_loads_no_vendor_package_and_little_else() -> None:
     assert not (VENDORS | {"numpy", "pydantic", "yaml", "rich.live"}) & set(said.split())
 
 
-def test_a_pass_exits_0_and_says_where_everything_is(
-    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command("run", model, "--recipe", recipe_file(model.parent)) == 0
-    out, err = capsys.readouterr()
-    assert out == ""
-    lines = err.splitlines()
+def test_a_pass_exits_0_and_says_where_everything_is(ended: subprocess.CompletedProcess[str], finished: Path) -> None:
+    assert (ended.returncode, ended.stdout) == (0, "")
+    lines = ended.stderr.splitlines()
     assert any(line.endswith("int8: quantize") for line in lines), "plain lines where there is no terminal"
     assert any(line.startswith("pass: int8 meets every gate") for line in lines)
     artifact = next(line.split()[1] for line in lines if line.startswith("artifact"))
-    assert Path(artifact).is_file()
+    assert (finished.parents[2] / artifact).is_file()
     assert lines[-1].startswith(f"next      {sys.executable} reports/net/")
-
-
-def test_json_goes_to_stdout_alone_and_is_the_report(
-    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command("run", model, "--recipe", recipe_file(model.parent), "--json", "--quiet") == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    (report,) = (model.parent / "reports").glob("net/*/report.json")
-    assert json.loads(out) == json.loads(report.read_text())
 
 
 def test_a_missed_gate_exits_3(command: Command, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,6 +164,14 @@ def test_a_registry_that_refuses_exits_6_with_everything_on_disk(
     assert json.loads(report.read_text())["verdict"] == "pass"
     assert command("publish", report) == 0
     assert json.loads(report.read_text())["registry"]["version"] == "1"
+    capsys.readouterr()
+    judged = ("--duration", "300ms", "--json", "--quiet")
+    assert command("bench", "models:/net@champion", "--registry", uri, *judged) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert (
+        out["side"]["model"]["sha256"] == chosen(json.loads(report.read_text()))["artifacts"][0]["files"][0]["sha256"]
+    )
+    assert not any("made-up inputs" in warning for warning in out["warnings"]), "it is known by its name"
 
 
 @pytest.mark.parametrize("output", ["net.onnx", "net.onnx/x", "/proc/x"])
@@ -161,10 +192,9 @@ def test_an_output_that_is_a_loop_of_links_exits_5(
 
 
 def test_a_report_whose_recipe_is_damaged_exits_2(
-    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+    command: Command, copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command("run", model, "--recipe", recipe_file(model.parent), "--quiet") == 0
-    (report,) = (model.parent / "reports").glob("net/*/report.json")
+    report = copied / "report.json"
     for damage in ({}, {"limits": {"seconds": "long"}}, {"registry": 3}):
         report.write_text(json.dumps({**json.loads(report.read_text()), "recipe": damage}))
         assert command("publish", report) == 2
@@ -181,7 +211,7 @@ def test_a_plan_that_goes_past_a_limit_exits_2(
 def test_a_bug_exits_1_with_its_traceback_and_where_to_report_it(model: Path) -> None:
     script = (
         "from compressor import cli\nfrom compressor.pipeline import work\nimport pipeline_broken\n"
-        "work.apply = pipeline_broken.bug\ncli.main()"
+        "work.build = pipeline_broken.bug\ncli.main()"
     )
     words = [sys.executable, "-c", script, "run", str(model), "--recipe", str(recipe_file(model.parent))]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(ROOT)])}
@@ -197,14 +227,14 @@ def test_an_interrupted_run_stops_its_children_and_exits_with_the_signals_code(
 ) -> None:
     script = (
         "from compressor import cli\nfrom compressor.pipeline import work\nimport pipeline_broken\n"
-        "work.apply = pipeline_broken.hang\ncli.main()"
+        "work.build = pipeline_broken.hang\ncli.main()"
     )
     words = [sys.executable, "-c", script, "run", str(model), "--recipe", str(recipe_file(model.parent))]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(ROOT)])}
     with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if "int8: quantize" in line:
+            if "baseline: build" in line:
                 break
         time.sleep(0.5)
         children = psutil.Process(process.pid).children(recursive=True)
@@ -227,12 +257,19 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
     assert not (model.parent / "reports").exists()
 
 
-def test_a_metric_beside_the_recipe_is_found(command: Command, model: Path) -> None:
+def test_json_goes_to_stdout_alone_and_a_metric_beside_the_recipe_is_found(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     beside = model.parent / "elsewhere"
     beside.mkdir()
     (beside / "ours.py").write_text("def share(outputs, labels):\n    return outputs['logits'].argmax(1) == labels\n")
     file = recipe_file(beside, data={"metric": "ours:share"})
     assert command("run", model, "--recipe", file, "--json", "--quiet") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    (report,) = (model.parent / "reports").glob("net/*/report.json")
+    assert json.loads(out) == json.loads(report.read_text())
+    assert json.loads(out)["data"]["metric"] == "ours:share"
 
 
 def test_a_recipe_is_written_checked_and_described(
@@ -280,15 +317,14 @@ def test_doctor_describes_this_machine(command: Command, capsys: pytest.CaptureF
 
 
 def test_a_report_is_printed_in_another_format(
-    command: Command, model: Path, capsys: pytest.CaptureFixture[str]
+    command: Command, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command("run", model, "--recipe", recipe_file(model.parent), "--quiet") == 0
-    (folder,) = (model.parent / "reports").glob("net/*")
-    assert command("report", folder / "report.json") == 0
-    assert capsys.readouterr().out == (folder / "report.md").read_text()
-    assert command("report", folder / "report.json", "--format", "json") == 0
-    assert capsys.readouterr().out == (folder / "report.json").read_text()
-    assert command("report", folder / "report.json", "--format", "pdf") == 2
+    report = finished / "report.json"
+    assert command("report", report) == 0
+    assert capsys.readouterr().out == (finished / "report.md").read_text()
+    assert command("report", report, "--format", "json") == 0
+    assert capsys.readouterr().out == report.read_text()
+    assert command("report", report, "--format", "pdf") == 2
 
 
 def test_the_version_is_told(command: Command, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,13 +21,14 @@ def test_a_bench_is_a_table_on_stdout_and_a_verdict_on_stderr(capsys: pytest.Cap
     assert lines[0].split()[:3] == ["point", "load", "p50"]
     assert [line.partition("  ")[0] for line in lines[1:3]] == ["main load", "batch 8"]
     assert any(line.startswith("cold start") and "load 30.5 ms, first call 9 ms" in line for line in lines)
-    assert err.splitlines()[0] == "warning: made-up inputs"
-    assert err.splitlines()[1].startswith("pass: net.onnx takes 1 ms at the median")
+    overload = "batch 8: overloaded, offered 300/s, answered 120/s: its percentiles are lower limits"
+    assert err.splitlines()[:2] == ["warning: made-up inputs", f"warning: {overload}"]
+    assert err.splitlines()[2].startswith("pass: net.onnx takes 1 ms at the median")
 
 
 def test_without_a_limit_there_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     console.benched(replace(BENCHED, verdict=None, warnings=()), as_json=False, quiet=False)
-    assert capsys.readouterr().err.startswith("net.onnx takes 1 ms at the median")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("net.onnx takes 1 ms at the median")
 
 
 def test_a_comparison_is_a_table_on_stdout_and_a_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,6 +62,12 @@ def test_noise_says_which_difference_would_be_seen(capsys: pytest.CaptureFixture
     assert "a slow-down of 3.00 % or more would be seen" in err
     console.noise(NOISE, as_json=True)
     assert json.loads(capsys.readouterr().out)["detectable"] == 0.03
+
+
+@pytest.mark.parametrize(("stalled", "busy"), [(0.29, False), (0.31, True)])
+def test_a_busy_machine_is_called_so(capsys: pytest.CaptureFixture[str], stalled: float, *, busy: bool) -> None:
+    console.noise(replace(NOISE, speedup=replace(NOISE.speedup, stalled=stalled)), as_json=False)
+    assert ("the machine was busy: repeat when it is quiet" in capsys.readouterr().err) is busy
 
 
 def test_a_machine_that_tells_a_model_from_itself_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:

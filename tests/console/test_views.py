@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,17 @@ def test_a_log_gets_one_line_a_step_and_one_a_trial(capsys: pytest.CaptureFixtur
         f"int8: size 214 kB; p50 2.5 ms; p99 at most 2.5 ms; {gained}; verdict met",
         "[red]fused: verdict not built: fuse: onnxsim crashed",
     ]
+
+
+def test_an_overloaded_rung_has_lower_limits_only(capsys: pytest.CaptureFixture[str]) -> None:
+    latency = replace(LATENCY, overloaded=True, p99_high_ms=None)
+    trial = replace(INT8, measurement=replace(MEASURED, latency=latency))
+
+    def work() -> Generator[Trial, None, None]:
+        yield trial
+
+    console.follow(work(), quiet=False)
+    assert "p50 at least 2.5 ms; p99 at least 2.5 ms" in capsys.readouterr().err
 
 
 def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from compressor.formats import benched as words
 
 
 def _verdict(gate: str, *, met: bool | None, reason: str = "why.") -> r.Verdict:
-    return r.Verdict(gate, met, 1.0, 2.0, None, None, reason, "ms")
+    return r.Verdict(gate, met, 1.0, 2.0, None, None, reason, gate.partition(" at ")[2], "ms")
 
 
 def _latency(benched: r.Benched, **changed: object) -> r.Benched:
@@ -22,8 +22,8 @@ def test_every_point_has_its_row(benched: r.Benched) -> None:
     assert words.points(benched) == [
         ["main load", "closed", "1 ms", "1 ms", "33.2 ms", "120/s [110/s, 130/s]", "-"],
         [
-            *("batch 8", "closed", "1 ms", "1 ms", "n = 100, too few", "120/s [110/s, 130/s]"),
-            "overloaded: 300/s were due",
+            *("batch 8", "closed", "at least 1 ms", "at least 1 ms", "at least 60 ms"),
+            *("offered 300/s, answered 120/s", "overloaded: percentiles are lower limits"),
         ],
     ]
     assert all(len(row) == len(words.POINTS) for row in words.points(benched))
@@ -38,7 +38,7 @@ def test_a_verdict_stands_in_the_row_of_its_point(benched: r.Benched) -> None:
     )
     main, batch = words.points(replace(benched, verdicts=verdicts))
     assert main[-1] == "met"
-    assert batch[-1] == "overloaded: 300/s were due; not met: latency p99 at batch 8"
+    assert batch[-1] == "overloaded: percentiles are lower limits; not met: latency p99 at batch 8"
 
 
 @pytest.mark.parametrize(("met", "word"), [(False, "not met"), (None, "undecided")])
@@ -77,7 +77,36 @@ def test_the_sentence_says_how_long_a_call_takes_and_what_decided(benched: r.Ben
     assert words.sentence(replace(benched, verdict=None)) == f"{facts}; no limit was asked, --sla asks for one."
     verdicts = (_verdict("size", met=None), _verdict("latency p99 at batch 8", met=False, reason="p99 is over 3 ms."))
     told = words.sentence(replace(benched, verdict="fail", verdicts=verdicts))
-    assert told == f"{facts}; latency p99 at batch 8 not met, p99 is over 3 ms."
+    assert told == f"{facts}; latency p99 at batch 8 not met, p99 is over 3 ms; size undecided, why."
+
+
+def test_a_verdict_belongs_to_the_point_that_it_names_whatever_its_gate_is_called(benched: r.Benched) -> None:
+    verdict = replace(_verdict("latency p99", met=True), at="batch 8")
+    main, batch = words.points(replace(benched, verdicts=(verdict,)))
+    assert (main[-1], batch[-1]) == ("-", "overloaded: percentiles are lower limits; met")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [({"overloaded": True}, "overloaded"), ({"growing": True}, "requests wait longer and longer")],
+)
+def test_an_overload_comes_first_and_no_percentile_is_more_than_a_lower_limit(
+    benched: r.Benched, changed: dict[str, bool], told: str
+) -> None:
+    found = _latency(benched, offered_per_s=300.0, p99_high_ms=None, n=2902, **changed)
+    rates = "offered 300/s, answered 120/s"
+    assert words.points(found)[0][2:] == [
+        *("at least 1 ms", "at least 1 ms", "at least 31.5 ms", rates, f"{told}: percentiles are lower limits")
+    ]
+    assert words.sentence(found).startswith(
+        f"{told}, {rates}: net.onnx takes at least 1 ms at the median, p99 is at least 31.5 ms;"
+    )
+    assert next(words.warnings(found)) == f"main load: {told}, {rates}: its percentiles are lower limits"
+
+
+def test_only_points_that_are_overloaded_are_warned_of(benched: r.Benched) -> None:
+    batch = "batch 8: overloaded, offered 300/s, answered 120/s: its percentiles are lower limits"
+    assert list(words.warnings(benched)) == [batch]
 
 
 def test_a_percentile_without_a_bound_is_no_number_in_the_sentence(benched: r.Benched) -> None:

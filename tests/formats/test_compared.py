@@ -17,7 +17,7 @@ def _after(compared: r.Compared, **changed: object) -> r.Compared:
 
 def test_the_sentence_says_speed_size_quality_and_verdict(compared: r.Compared) -> None:
     assert words.sentence(compared, "faster") == (
-        f"B is 2.50 times as fast as A (95 % interval 2.25 to 2.75), 4.00 times smaller, and {LOST}: not worse."
+        f"B is 2.50 times as fast as A (95 % interval 2.25 to 2.75), is 4.00 times smaller, and {LOST}: not worse."
     )
 
 
@@ -38,16 +38,16 @@ def test_the_sentence_says_speed_size_quality_and_verdict(compared: r.Compared) 
     ],
 )
 def test_each_relation_has_its_words(
-    compared: r.Compared, relation: words.Relation, ratio: tuple[float, float, float], told: str
+    compared: r.Compared, relation: r.Relation, ratio: tuple[float, float, float], told: str
 ) -> None:
     found = _after(compared, speedup=r.Speedup(*ratio))
-    assert words.sentence(found, relation) == f"{told}, 4.00 times smaller, and {LOST}: not worse."
+    assert words.sentence(found, relation) == f"{told}, is 4.00 times smaller, and {LOST}: not worse."
 
 
 def test_without_a_score_or_a_speed_up_the_sentence_says_so(compared: r.Compared) -> None:
     found = _after(compared, speedup=None, score=None, size_bytes=25_600_000)
     assert words.sentence(replace(found, verdict="undecided", verdicts=()), None) == (
-        "B was not timed beside A, of the same size, and what it loses is unknown for want of evaluation data: "
+        "B was not timed beside A, is of the same size, and what it loses is unknown for want of evaluation data: "
         "undecided."
     )
 
@@ -65,13 +65,18 @@ def test_agreement_and_growing_errors_have_their_own_words(compared: r.Compared)
     assert "and mae grows by 50.00 % of itself: " in words.sentence(_after(compared, score=score), "faster")
 
 
-def test_what_decided_is_the_unmet_gate_before_the_open_one(compared: r.Compared) -> None:
+def test_what_is_held_against_the_other_model_is_an_agreement_only_where_it_is_one(compared: r.Compared) -> None:
+    score = r.Score("cosine", 0.98, 40, None, None, drop=0.02, reference=True)
+    assert "and cosine compared with A drops by 2.00 %: " in words.sentence(_after(compared, score=score), "faster")
+
+
+def test_every_unmet_gate_is_named_and_then_every_open_one(compared: r.Compared) -> None:
     verdicts = (
         r.Verdict("speed", None, 1.0, 1.0, None, None, "too noisy"),
         r.Verdict("accuracy", False, 0.2, 0.01, None, None, "top1 drops by 20%"),  # noqa: FBT003
     )
     told = words.sentence(replace(compared, verdict="worse", verdicts=verdicts), "faster")
-    assert told.endswith(": worse. accuracy not met: top1 drops by 20%.")
+    assert told.endswith(": worse. accuracy not met: top1 drops by 20%. speed undecided: too noisy.")
 
 
 def test_the_models_stand_side_by_side(compared: r.Compared) -> None:

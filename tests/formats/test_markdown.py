@@ -102,6 +102,12 @@ def test_a_fail_names_the_unmet_gate_of_the_last_candidate(report: r.Report) -> 
     assert verdict == ("**Fail:** no candidate meets every gate. Decided at int8: latency not met, why latency.")
 
 
+def test_a_fail_names_every_gate_that_decided(report: r.Report) -> None:
+    trials = (_judged(report.trials[0], size=False, speed=None, latency=False),)
+    verdict = _first_paragraph(replace(report, verdict="fail", chosen=None, trials=trials))
+    assert verdict.endswith("Decided at int8: size not met, why size; latency not met, why latency.")
+
+
 def test_an_inconclusive_run_names_the_undecided_gate_of_the_candidate_without_an_unmet_one(report: r.Report) -> None:
     trials = (_judged(report.trials[0], latency=True, accuracy=None), _judged(report.trials[1], latency=False))
     verdict = _first_paragraph(
@@ -131,10 +137,22 @@ def test_a_percentile_without_a_bound_is_no_firm_number(report: r.Report) -> Non
     others = _tables(_section(markdown.render(report), "Other shapes and loads"))[0]
     assert others[0] == ["rung", "at", "shape", "load", "p50", "p99", "throughput"]
     assert others[1] == [
-        *("int8", "batch 8", "input 1x3x8x8", "closed (overloaded: cut short)"),
-        *("1 ms (at most 1 ms)", "n = 100, too few", "120/s [110/s, 130/s]"),
+        *("int8", "batch 8", "input 1x3x8x8", "closed (overloaded)"),
+        *("at least 1 ms", "at least 60 ms", "offered 300/s, answered 120/s"),
     ]
-    assert "60 ms" not in markdown.render(report)
+    measured = report.trials[0].measurement
+    assert measured
+    few = _int8(report, others=(replace(measured.others[0], overloaded=False),))
+    assert _tables(_section(markdown.render(few), "Other shapes and loads"))[0][1][4:6] == [
+        *("1 ms (at most 1 ms)", "n = 100, too few")
+    ]
+    assert "60 ms" not in markdown.render(few)
+
+
+def test_the_foot_says_of_which_calls_the_times_are(report: r.Report) -> None:
+    foot = _section(markdown.render(report), "Rungs")
+    assert "a rung's times are of calls that alternate with the baseline's in the same process" in foot
+    assert "the baseline's own row is of its calls alone" in foot
 
 
 def test_what_a_rung_takes_stands_in_a_table(report: r.Report) -> None:
@@ -152,7 +170,7 @@ def test_what_changed_in_the_outputs_names_each_output_and_the_worst_class(repor
 
 
 def test_sizes_and_rates_of_gates_are_written_for_people(report: r.Report) -> None:
-    size = r.Verdict("size", True, 6_400_000, 8_000_000, None, None, "why", "B")  # noqa: FBT003
+    size = r.Verdict("size", True, 6_400_000, 8_000_000, None, None, "why", unit="B")  # noqa: FBT003
     trial = replace(report.trials[0], verdicts=(size, replace(size, gate="throughput", limit=1500.0, unit="/s")))
     rows = _tables(_section(markdown.render(replace(report, trials=(trial,))), "Gates"))[0]
     assert [row[3:5] for row in rows[2:]] == [["6.4 MB", "8 MB"], ["6,400,000/s", "1,500/s"]]
@@ -189,7 +207,7 @@ def test_gates_stand_with_interval_and_reason(report: r.Report) -> None:
 
 
 def test_a_gate_that_observed_nothing_has_no_unit_without_a_number(report: r.Report) -> None:
-    nothing = r.Verdict("latency p99", None, None, None, None, None, "too few", "ms")
+    nothing = r.Verdict("latency p99", None, None, None, None, None, "too few", unit="ms")
     baseline = replace(report.baseline, verdicts=(nothing, replace(nothing, limit=50.0)))
     rows = _tables(_section(markdown.render(replace(report, baseline=baseline)), "Gates"))[0]
     assert [row[3:5] for row in rows[1:3]] == [["-", "-"], ["-", "50 ms"]]
@@ -199,10 +217,11 @@ def test_an_agreement_is_called_so(report: r.Report) -> None:
     measured = report.baseline.measurement
     assert measured
     assert measured.score
-    score = replace(measured.score, reference=True)
+    score = replace(measured.score, metric="agreement", reference=True)
     baseline = replace(report.baseline, measurement=replace(measured, score=score))
     row = _tables(_section(markdown.render(replace(report, baseline=baseline)), "Rungs"))[0][1]
     assert row[5] == "0.75 [0.6, 0.9] (agreement with the original model, n = 40)"
+    assert markdown.render(report).count("with the original model") == 0
 
 
 def test_what_stages_did_stands_with_sqnr_and_audit(report: r.Report) -> None:

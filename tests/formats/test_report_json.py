@@ -40,7 +40,7 @@ ADDED = {
     "trials.0.measurement": "errors startup",
     "trials.0.measurement.errors.logits": "n sqnr_db mean p95 max_abs",
     "trials.0.measurement.latency": "preempted bounds at throughput_per_s throughput_low_per_s throughput_high_per_s "
-    "stalled offered_per_s overloaded rounds",
+    "stalled offered_per_s overloaded rounds growing",
     "trials.0.measurement.latency.bounds.0": "percentile confidence value_ms low_ms high_ms limit_ms violations "
     "dispersion steady needed",
     "trials.0.measurement.score": "reference relative worst",
@@ -50,7 +50,7 @@ ADDED = {
     "steady needed",
     "trials.0.stages.0": "changed uncalibrated",
     "trials.0.stages.0.audit": "integer_nodes float_nodes qdq_left excluded",
-    "trials.0.verdicts.0": "unit",
+    "trials.0.verdicts.0": "at unit",
     "trials.1.failure": "stage reason",
 }
 

@@ -4,11 +4,13 @@ import math
 from dataclasses import replace
 
 import pytest
+from found import BENCHED
 
 from compressor import records as r
 from compressor.formats import words
 
 SCORE = r.Score("top1", 0.75, 40, 0.6, 0.9, drop=0.0123, drop_low=-0.006, drop_high=0.03)
+CLOSED = BENCHED.side.measurement.latency
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,61 @@ def test_a_drop_stands_with_its_interval() -> None:
     assert words.dropped(SCORE) == "drops by 1.23 % (-0.60 % to 3.00 %)"
     assert words.dropped(replace(SCORE, drop_low=None)) == "drops by 1.23 %"
     assert words.dropped(replace(SCORE, drop=None)) == ""
+
+
+def test_what_became_better_rises_or_shrinks() -> None:
+    better = replace(SCORE, drop=-0.024, drop_low=-0.05, drop_high=0.005)
+    assert words.dropped(better) == "rises by 2.40 % (-0.50 % to 5.00 %)"
+    assert words.dropped(replace(better, relative=True)) == "shrinks by 2.40 % of itself (-0.50 % to 5.00 %)"
+    assert words.dropped(replace(SCORE, drop=0.0, drop_low=None)) == "drops by 0.00 %"
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"), [("agreement", "agreement with"), ("cosine", "compared with"), ("sqnr", "compared with")]
+)
+def test_only_an_agreement_is_called_one(metric: str, told: str) -> None:
+    score = r.Score(metric, 0.98, 40, None, None, reference=True)
+    assert words.score_words(score) == f"0.98 ({told} the original model, n = 40)"
+
+
+def test_a_closed_loop_has_a_throughput_with_its_interval() -> None:
+    assert words.throughput(CLOSED) == "120/s [110/s, 130/s]"
+    assert words.throughput(replace(CLOSED, throughput_low_per_s=None)) == "120/s"
+    assert words.throughput(replace(CLOSED, throughput_per_s=None)) == "-"
+
+
+def test_an_open_loop_answers_what_is_offered_and_no_interval_says_more() -> None:
+    opened = replace(CLOSED, offered_per_s=300.0)
+    assert words.throughput(opened) == "offered 300/s, answered 120/s"
+    assert words.throughput(replace(opened, throughput_per_s=None)) == "offered 300/s"
+
+
+def test_a_batch_is_counted_in_samples() -> None:
+    batch = replace(CLOSED, shape={"x": "8x3", "y": "1"})
+    assert words.throughput(batch) == "120 samples/s [110 samples/s, 130 samples/s]"
+    opened = replace(batch, offered_per_s=300.0)
+    assert words.throughput(opened) == "offered 2,400 samples/s, answered 120 samples/s"
+    assert words.throughput(replace(CLOSED, shape={"x": ""})).startswith("120/s"), "a scalar is one sample"
+
+
+def test_a_limit_is_a_number_only_where_samples_support_it() -> None:
+    assert words.at_most(60.0, 80.0, CLOSED) == "80 ms"
+    assert words.at_most(60.0, None, CLOSED) == "n = 100, too few"
+    assert words.median(CLOSED) == "1 ms"
+
+
+@pytest.mark.parametrize("strained", [{"overloaded": True}, {"growing": True}, {"overloaded": True, "growing": True}])
+def test_an_overload_makes_every_percentile_a_lower_limit(strained: dict[str, bool]) -> None:
+    latency = replace(CLOSED, **strained)
+    assert words.at_most(60.0, None, latency) == "at least 60 ms"
+    assert words.at_most(60.0, 80.0, latency) == "at least 60 ms"
+    assert words.median(latency) == "at least 1 ms"
+    assert words.strain(latency) == ("overloaded" if latency.overloaded else "requests wait longer and longer")
+
+
+def test_gates_that_say_no_come_before_those_that_say_nothing() -> None:
+    met, open_, failed = (r.Verdict(f"{m}", m, None, None, None, None, "") for m in (True, None, False))
+    assert words.unmet((met, open_, failed)) == [failed, open_]
 
 
 def test_a_drop_of_decibels_is_no_share() -> None:

@@ -30,6 +30,7 @@ def test_a_point_has_a_name(text: dict[str, Any], name: str) -> None:
         ({"shapes": {}}, "Value error, expected either batch or shapes, found neither"),
         ({"batch": 8, "shapes": {"x": "1x3"}}, "Value error, expected either batch or shapes, found both"),
         ({"batch": 0}, "Input should be greater than or equal to 1"),
+        ({"batch": 65_537}, "Input should be less than or equal to 65536"),
         ({"shapes": {"x": "Nx3"}}, "Value error, expected a shape of whole numbers such as 1x3x224x224, found 'Nx3'"),
     ],
 )

@@ -88,7 +88,9 @@ def test_a_budget_that_needs_no_timing_is_exact(
         ({"parameters": {"max": 3}}, trial(), "the model was not counted"),
         ({"nodes": {"max": 3}}, trial(), "the model was not counted"),
         (COST, Trial("int8"), "throughput was not measured"),
-        (COST, trial(), "too few samples bound the throughput"),
+        (COST, trial(), "too few samples bound the cost of a million, limit 0.5 USD: measure longer"),
+        (COST, trial(stalled=0.9), "measure longer"),
+        (COST, trial(throughput_per_s=300.0, offered_per_s=300.0), "an open loop shows what came"),
     ],
 )
 def test_what_is_not_known_is_undecided_and_says_what_to_do(
@@ -140,9 +142,24 @@ def test_a_cost_is_judged_by_the_throughput_that_the_price_asks(low: float, high
     assert verdict.observed == pytest.approx(0.526 / (300 * 3600) * 1e6)
     assert verdict.low == pytest.approx(0.526 / (high * 3600) * 1e6)
     assert verdict.high == pytest.approx(0.526 / (low * 3600) * 1e6)
-    assert "where 292/s is asked" in verdict.reason
 
 
-@pytest.mark.parametrize("known", [{"preempted": 0.65}, {"offered_per_s": 270.0}])
-def test_a_cost_is_not_too_high_where_a_quieter_machine_or_another_load_may_lower_it(known: dict[str, Any]) -> None:
-    assert read(COST).judge(None, answered(260, 280, **known)).met is None
+def test_a_cost_speaks_of_money_and_says_what_would_decide() -> None:
+    met = read(COST).judge(None, answered(1000, 2000)).reason  # 0.526 / 3.6e-3 = 146 USD a million at one a second
+    assert met == "0.0731 to 0.146 USD a million (95% interval), limit 0.5 USD"
+    undecided = read(COST).judge(None, answered(280, 310)).reason
+    assert undecided.endswith("limit 0.5 USD: measure longer (limits.measure, or --duration)")
+    busy = read(COST).judge(None, answered(280, 310, preempted=0.65)).reason
+    assert busy.endswith("limit 0.5 USD; the process was preempted in 65% of its calls: use a quieter machine")
+
+
+@pytest.mark.parametrize(("low", "high", "met"), [(293, 310, True), (280, 310, None), (260, 280, None)])
+def test_a_cost_is_not_too_high_where_a_quieter_machine_may_lower_it(low: float, high: float, met: Any) -> None:
+    assert read(COST).judge(None, answered(low, high, stalled=0.9)).met is met
+
+
+@pytest.mark.parametrize("known", [{}, {"overloaded": True}, {"preempted": 0.65}])
+def test_what_came_in_an_open_loop_is_never_priced(known: dict[str, Any]) -> None:
+    verdict = read(COST).judge(None, answered(500, 600, offered_per_s=600.0, **known))
+    assert (verdict.met, verdict.observed, verdict.low, verdict.high, verdict.limit) == (None, None, None, None, 0.5)
+    assert verdict.reason.endswith("so the price is unknown: measure with a closed load")

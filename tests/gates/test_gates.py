@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
 import pytest
 from pydantic import ValidationError
-from trials import GATES, p99, read, trial
+from trials import GATES, TIMES, p99, read, trial
 
 from compressor import gates
 from compressor.gates import At
-from compressor.records import Target
+from compressor.records import Target, Trial
 
 SCHEMAS = {"validation": GATES.json_schema(), "serialization": GATES.json_schema(mode="serialization")}
 WRITTEN = [
@@ -135,9 +136,56 @@ def test_a_start_is_repeated_where_a_gate_judges_it() -> None:
 
 def test_a_cost_is_known_where_a_gate_names_a_price() -> None:
     priced = (*ASKED, read({"cost": {"max": "1 USD/1M", "per_hour": 3.6}}))
-    assert gates.cost(priced, 1000.0) == pytest.approx(1.0)  # 3.6 million inferences for 3.6 dollars
-    assert gates.cost(priced, 0.0) is None
-    assert gates.cost(ASKED, 1000.0) is None
+    answered = replace(TIMES, throughput_per_s=1000.0)
+    assert gates.cost(priced, answered) == pytest.approx(1.0)  # 3.6 million inferences for 3.6 dollars
+    assert gates.cost(priced, replace(TIMES, throughput_per_s=0.0)) is None
+    assert gates.cost(priced, TIMES) is None
+    assert gates.cost(ASKED, answered) is None
+
+
+def test_no_cost_is_made_of_the_rate_at_which_requests_came() -> None:
+    priced = (read({"cost": {"max": "1 USD/1M", "per_hour": 3.6}}),)
+    assert gates.cost(priced, replace(TIMES, throughput_per_s=1000.0, offered_per_s=1000.0)) is None
+
+
+def test_the_rates_to_decide_are_those_of_the_gates_at_a_point_and_that_of_a_price_at_the_main_one() -> None:
+    priced = (read({"cost": {"max": "0.5 USD/1M", "per_hour": 3.6}}), *ASKED)
+    assert gates.rates(priced, "") == (500, pytest.approx(2000))  # 3.6 dollars pay 7.2 million in 3600 s
+    assert gates.rates(priced, "batch 8") == gates.rates(priced, "batch 32") == (500,)
+    assert gates.rates(ASKED, "") == (500,)
+    assert gates.rates(priced, "batch 4") == gates.rates((), "") == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "metric", "words"),
+    [
+        ({"max_drop": "1%"}, "sqnr", "sqnr is in dB, of which 1% is no drop: ask accuracy: {min: 30}"),
+        ({"max_drop": "0.5%", "min": 30}, "sqnr", "sqnr is in dB, of which 0.5% is no drop: ask accuracy: {min: 30}"),
+        ({"min": 30}, "sqnr", None),
+        ({"max_drop": "1%"}, "top1", None),
+        ({"max_drop": "1%"}, "mae", None),
+        ({"max_drop": "1%"}, "mine.metrics:sqnr", None),
+    ],
+)
+def test_a_drop_that_a_built_in_metric_cannot_show_is_known_before_any_work(
+    settings: dict[str, Any], metric: str, words: str | None
+) -> None:
+    latency, accuracy = read({"latency": {"p99": "50ms"}}), read({"accuracy": settings})
+    assert gates.unfit((latency, accuracy), metric) == words
+    assert gates.unfit((latency,), metric) is None
+
+
+@pytest.mark.parametrize("measured", [Trial("int8"), trial(throughput_per_s=400.0, bounds=(p99(40, 45),))])
+def test_a_verdict_names_the_point_that_it_judges(measured: Trial) -> None:
+    points = [gate.judge(None, measured).at for gate in ASKED]
+    assert points == ["", "", "batch 8", "x 1x3x32x32", "batch 8", "batch 32", "", "", ""]
+
+
+def test_a_verdict_at_a_point_that_was_measured_names_it_too() -> None:
+    at_8 = replace(TIMES, at="batch 8", bounds=(p99(40, 45),), throughput_per_s=400.0)
+    for text in ({"latency": {"p99": "50ms", "at": {"batch": 8}}}, {"throughput": {"min": "5/s", "at": {"batch": 8}}}):
+        verdict = read(text).judge(None, trial(at_8))
+        assert (verdict.at, verdict.observed is None) == ("batch 8", False)
 
 
 def test_verdicts_of_gates_that_differ_in_what_they_measure_have_different_names() -> None:

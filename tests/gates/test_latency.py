@@ -116,9 +116,23 @@ def test_a_percentile_with_too_few_samples_is_not_shown_as_one() -> None:
     assert verdict.observed is None
     assert verdict.reason == (
         "0 violations in 100 samples do not decide p99 <= 50 ms with 95% confidence: "
-        "about 368 samples would, raise limits.measure"
+        "about 370 samples would: raise limits.measure or --duration"
     )
     assert read(GATE).judge(None, trial(bounds=(p99(40, 45),))).observed == 45
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"throughput_per_s": 458.0}, "about 110,000 samples would, some 4 min: raise limits.measure or --duration"),
+        ({"throughput_per_s": 3664.0, "shape": {"x": "8x3"}}, "about 110,000 samples would, some 4 min: raise"),
+        ({"throughput_per_s": 100.0, "offered_per_s": 458.0}, "about 110,000 samples would, some 4 min: raise"),
+        ({}, "about 110,000 samples would: raise limits.measure or --duration"),
+    ],
+)
+def test_how_many_samples_would_decide_comes_with_the_time_they_take(known: dict[str, Any], words: str) -> None:
+    bound = p99(40, 60, needed=112_345)  # 245 s at 458 calls a second
+    assert words in read(GATE).judge(None, trial(bounds=(bound,), **known)).reason
 
 
 def test_a_percentile_on_its_limit_says_that_more_samples_do_not_help() -> None:
@@ -130,6 +144,38 @@ def test_bursts_are_named_when_they_are_the_reason() -> None:
     verdict = read(GATE).judge(None, trial(bounds=(p99(40, 45, steady=False, dispersion=4.26, needed=3000),)))
     assert "3 violations in 1000 samples that come in bursts (dispersion 4.3)" in verdict.reason
     assert "bursts" not in read(GATE).judge(None, trial(bounds=(p99(40, 60, needed=3000),))).reason
+
+
+def test_a_limit_that_is_met_in_spite_of_bursts_says_so() -> None:
+    verdict = read(GATE).judge(None, trial(bounds=(p99(40, 45, dispersion=1.51),)))
+    assert verdict.met is True
+    assert verdict.reason == "p99 is at most 45 ms; violations come in bursts (dispersion 1.5)"
+    assert read(GATE).judge(None, trial(bounds=(p99(40, 45, dispersion=1.5),))).reason == "p99 is at most 45 ms"
+
+
+GROWING = "requests waited longer and longer: the queue has no end at this rate; lower the rate or measure longer"
+
+
+@pytest.mark.parametrize(
+    ("bound", "met", "reason"),
+    [(p99(40, 45), None, GROWING), (p99(40, 60), None, GROWING), (p99(60, 70), False, "p99 is over 60 ms")],
+)
+def test_a_queue_that_grows_meets_no_limit(bound: Bound, met: Any, reason: str) -> None:
+    verdict = read(GATE).judge(None, trial(bounds=(bound,), growing=True, offered_per_s=100.0))
+    assert (verdict.met, verdict.reason) == (met, reason)
+
+
+def test_a_queue_that_grows_on_a_busy_machine_blames_it_too() -> None:
+    for bound in (p99(40, 45), p99(60, 70)):
+        verdict = read(GATE).judge(None, trial(bounds=(bound,), growing=True, preempted=0.65))
+        assert verdict.met is None
+        assert verdict.reason.endswith(BUSY)
+
+
+def test_an_overload_comes_before_a_queue_that_grows() -> None:
+    verdict = read(GATE).judge(None, trial(bounds=(p99(40, 45),), growing=True, **OVERLOADED))
+    assert verdict.met is False
+    assert verdict.reason.startswith("overloaded")
 
 
 BUSY = "; the process was preempted in 65% of its calls: use a quieter machine"

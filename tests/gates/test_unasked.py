@@ -71,8 +71,8 @@ def test_a_machine_that_was_busy_on_either_side_decides_no_regression(rival: flo
 def test_on_a_busy_machine_every_round_must_show_a_regression(
     lowest: float | None, highest: float | None, met: Any
 ) -> None:
-    rival = rung(2.0, 1.9, 2.1, lowest=lowest, highest=2.2)
-    trial = rung(1.5, 1.4, 1.6, lowest=1.3, highest=highest, preempted=0.65)
+    rival = rung(2.0, 1.9, 2.1, rounds=5, lowest=lowest, highest=2.2)
+    trial = rung(1.5, 1.4, 1.6, rounds=5, lowest=1.3, highest=highest, preempted=0.65)
     verdict = regression(rival, trial)
     assert verdict is not None
     assert verdict.met is met
@@ -80,9 +80,17 @@ def test_on_a_busy_machine_every_round_must_show_a_regression(
 
 def test_against_the_baseline_only_the_rungs_own_rounds_count() -> None:
     for highest, met in ((0.97, False), (0.99, None)):
-        verdict = regression(rung(), rung(0.9, 0.88, 0.92, lowest=0.85, highest=highest, stalled=0.9))
+        verdict = regression(rung(), rung(0.9, 0.88, 0.92, rounds=5, lowest=0.85, highest=highest, stalled=0.9))
         assert verdict is not None
         assert verdict.met is met
+
+
+@pytest.mark.parametrize(("rival", "trial", "met"), [(5, 5, False), (4, 5, None), (5, 4, None), (1, 1, None)])
+def test_a_few_rounds_of_a_busy_machine_show_no_regression(rival: int, trial: int, met: Any) -> None:
+    faster = rung(2.0, 1.9, 2.1, rounds=rival, lowest=1.8, highest=2.2)
+    verdict = regression(faster, rung(1.5, 1.4, 1.6, rounds=trial, lowest=1.3, highest=1.7, stalled=0.9))
+    assert verdict is not None
+    assert verdict.met is met
 
 
 def test_a_busy_machine_with_several_threads_is_told_to_use_fewer() -> None:

@@ -1,4 +1,4 @@
-"""One model measured as it stands: every kind of source, the points, the verdicts, and what is refused."""
+"""One model measured as it stands: its points, its verdicts, and where its samples come from."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pipeline_broken as broken
 import pytest
 import small
 from finished import finish
+from found import REPORT
 
-from compressor import formats, isolation, recipe, registry
+from compressor import formats, isolation, plan, recipe, records
 from compressor.errors import InputError
-from compressor.pipeline import Asked, Request, Result, bench, prepare, run, timing
-from compressor.plan import Job
-from compressor.records import Benched, Registration
+from compressor.gates import At
+from compressor.pipeline import Asked, bench, subject, timing
+from compressor.pipeline.bench import _outcome, _pointed, _scene, _unjudged
+from compressor.pipeline.steps import Steps
+from compressor.records import Benched, Verdict
 
 SHORT = "limits: {measure: 1s}"
-GATES = "gates: [{latency: {p99: 10s}}]"
-
-# mlflow 3.17 reads registered models with an option that SQLAlchemy 2.1 deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:sqlalchemy.exc.SADeprecationWarning")
+OPTIONS = {"intra_op_num_threads": "1", "providers": "CPUExecutionProvider"}
 
 
 @pytest.fixture(autouse=True)
@@ -44,208 +42,140 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small.classifier(tmp_path_factory.mktemp("bench") / "net.onnx")
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """Give a run with one spinning thread; small as the model is, either of its trials may be chosen."""
-    folder = tmp_path_factory.mktemp("done")
-    path = small.classifier(folder / "net.onnx")
-    small.data(folder / "d.npz", path, 80, seed=1)
-    text = (
-        "data: {calibration: {path: d.npz}}\nengine: {onnxruntime: {threads: 1, spinning: true}}\n"
-        "rungs: [{name: int8, stages: [quantize]}]\ngates: [{size: {max: 1MB}}]\nregistry: {uri: none}\n"
-        f"{SHORT}"
-    )
-    request = Request(Job(path, recipe.parse(text, "r"), folder / "reports", folder))
-    return finish(run(finish(prepare(request)), request))
+def asked(source: object, text: str = SHORT, **more: object) -> Asked:
+    return Asked(str(source), recipe.parse(text, "r.yaml"), **{"folder": Path.cwd(), **more})  # type: ignore[arg-type]
 
 
-def measured(
-    source: object, text: str = SHORT, *, folder: Path | None = None, batches: tuple[int, ...] = ()
-) -> Benched:
-    return finish(bench(Asked(str(source), recipe.parse(text, "r.yaml"), folder or Path.cwd(), batches=batches)))
+def measured(source: object, text: str = SHORT, **more: object) -> Benched:
+    return finish(bench(asked(source, text, **more)))
 
 
-def test_a_file_is_measured_warm_cold_and_paced(model: Path) -> None:
-    found = measured(model)
-    assert (found.verdict, found.verdicts) == (None, ())
+def planned(wanted: Asked, scratch: Path) -> plan.Plan:
+    """Plan in this process what a bench plans in a child."""
+    named = finish(subject.resolve(wanted.source, None, scratch, Steps(isolation.Limits(), verbose=False)))
+    return plan.make(replace(wanted.job(named, scratch), scored=False))
+
+
+def test_a_model_is_measured_at_every_point_cold_and_paced_and_judged(model: Path) -> None:
+    text = """
+        gates:
+          - latency: {p99: 10s}
+          - startup: {max: 60s}
+          - memory: {max: 8GiB}
+          - cost: {max: 100 USD/1M, per_hour: 0.526}
+          - throughput: {min: 1/s}
+          - macs: {max: 200k}
+        others: [{batch: 3}]
+        limits: {measure: 20s}"""
+    found = measured(model, text, batches=(2, 1))
     assert found.side.source == str(model)
     assert (found.side.model.name, found.side.model.size_bytes) == ("net", model.stat().st_size)
-    latency, (paced,) = found.side.measurement.latency, found.side.measurement.others
-    assert (latency.at, latency.shape, latency.load) == ("", {"x": "1x3x8x8"}, "closed loop, 1 worker")
-    assert latency.load_ms is not None
-    assert latency.cold_ms is not None
-    assert found.side.measurement.memory_bytes is not None
-    assert found.side.measurement.memory_bytes > 10**7
-    assert paced.at == "paced"
-    assert paced.offered_per_s is not None
-    assert 0 < paced.offered_per_s <= 100, "at least 10 ms apart"
-    assert any("made-up inputs" in warning for warning in found.warnings)
-
-
-def test_an_open_loop_is_its_own_pace(model: Path) -> None:
-    found = measured(model, f"load: {{poisson: {{rate: 300/s}}}}\n{SHORT}")
-    assert found.side.measurement.others == ()
-    assert found.side.measurement.latency.load.startswith("Poisson arrivals 300/s")
-
-
-def test_a_trace_beside_the_recipe_sets_the_pace(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("\n".join(str(i / 200) for i in range(100)))
-    found = measured(model, f"load: {{trace: {{path: t.csv}}}}\n{SHORT}", folder=tmp_path)
-    assert found.side.measurement.latency.rounds[0] == 100, "all of it, and from its start again while time is left"
-    assert found.side.measurement.latency.offered_per_s == pytest.approx(200, rel=0.05)
-
-
-def test_the_latency_gate_is_judged_at_each_batch_and_the_first_is_the_main_point(model: Path) -> None:
-    found = measured(model, f"{GATES}\nothers: [{{batch: 3}}]\nlimits: {{measure: 20s}}", batches=(2, 1))
-    assert found.side.measurement.latency.shape == {"x": "2x3x8x8"}
-    assert [other.at for other in found.side.measurement.others] == ["paced", "batch 3", "batch 1"]
-    assert [(verdict.gate, verdict.met) for verdict in found.verdicts] == [
-        ("latency p99", True),
-        ("latency p99 at batch 1", True),
-    ]
-    assert found.verdict == "pass"
-
-
-def test_a_limit_that_is_missed_fails(model: Path) -> None:
-    found = measured(model, f"gates: [{{latency: {{p50: 1us}}}}, {{nodes: {{max: 8}}}}]\n{SHORT}")
-    assert [(verdict.gate, verdict.met) for verdict in found.verdicts] == [("latency p50", False), ("nodes", True)]
-    assert found.verdict == "fail"
-
-
-def test_a_limit_just_where_the_model_lies_is_never_proved_by_chance(model: Path) -> None:
-    middle_us = measured(model).side.measurement.latency.p50_ms * 1000
-    # nine in ten calls are slower than half of the usual time, so a p90 below it would be a false proof
-    found = measured(model, f"gates: [{{latency: {{p90: {middle_us / 2:.0f}us}}}}]\n{SHORT}")
-    assert found.verdicts[0].met is not True
-
-
-def test_too_little_time_is_inconclusive(model: Path) -> None:
-    assert measured(model, "gates: [{latency: {p99.9: 10s}}]\nlimits: {measure: 1ms}").verdict == "inconclusive"
-
-
-def test_startup_memory_and_cost_are_judged(model: Path) -> None:
-    gates = (
-        "gates: [{startup: {max: 60s}}, {memory: {max: 8GiB}}, {cost: {max: 0.50 USD/1M, per_hour: 0.526}}, "
-        "{throughput: {min: 1/s}}, {macs: {max: 100k}}]"
-    )
-    found = measured(model, f"{gates}\n{SHORT}")
     measurement = found.side.measurement
+    assert (measurement.latency.at, measurement.latency.load) == ("", "closed loop, 1 worker")
+    assert measurement.latency.shape == {"x": "2x3x8x8"}, "the first batch is the main one"
+    assert measurement.latency.load_ms is not None
+    assert measurement.latency.cold_ms is not None
+    assert [other.at for other in measurement.others] == ["paced", "batch 3", "batch 1"]
+    paced = measurement.others[0]
+    assert paced.offered_per_s is not None
+    assert 0 < paced.offered_per_s <= 101, "at least 10 ms apart"
+    assert measurement.memory_bytes is not None
+    assert measurement.memory_bytes > 10**7
     assert measurement.startup is not None
     assert measurement.startup.high_ms is not None, "five starts bound the median"
     assert measurement.cost_per_million == pytest.approx(0.526 / 3600 / measurement.throughput_per_s * 1e6)
-    assert {verdict.gate: verdict.met for verdict in found.verdicts} == {
-        "startup": True,
-        "memory": True,
-        "cost": True,
-        "throughput": True,
-        "macs": True,
-    }
+    judged = [(verdict.gate, verdict.met) for verdict in found.verdicts]
+    assert [gate for gate, _ in judged[:6]] == ["latency p99", "startup", "memory", "cost", "throughput", "macs"]
+    assert judged[6][0].startswith("latency p99")
+    assert found.verdicts[6].at == "batch 1"
+    assert all(met for _, met in judged)
+    assert found.verdict == "pass"
+    assert any("made-up inputs" in warning for warning in found.warnings)
 
 
-def test_gates_that_need_another_model_are_left_out_and_said(model: Path) -> None:
-    found = measured(model, f"gates: [{{speedup: {{min: 1.2x}}}}, {{accuracy: {{max_drop: 2%}}}}]\n{SHORT}")
-    assert found.verdict is None
-    assert any(warning.startswith("not judged: speedup, accuracy") for warning in found.warnings)
-    plain = measured(model, f"gates: [{{accuracy: {{max_drop: 1%}}}}]\n{SHORT}")
-    assert not any("not judged" in warning for warning in plain.warnings), "nobody asked for the default gate"
-
-
-def test_an_artifact_is_opened_with_the_options_beside_it(done: Result) -> None:
-    folder = done.folder / "artifacts" / "int8"
-    options = json.loads((folder / "session.json").read_text())
-    assert (options["intra_op_num_threads"], options["session.intra_op.allow_spinning"]) == ("1", "1")
-    for source in (folder, folder / "model.onnx"):
-        found = measured(source)
-        assert found.side.options == options
-        assert (found.environment.threads, found.environment.spinning) == (1, True)
-
-
-def test_an_engine_that_is_asked_for_comes_before_the_options_beside_the_model(done: Result) -> None:
-    found = measured(done.folder / "artifacts" / "int8", f"engine: {{onnxruntime: {{threads: 2}}}}\n{SHORT}")
-    assert (found.side.options["intra_op_num_threads"], found.environment.threads) == ("2", 2)
-
-
-def test_a_report_stands_for_what_it_chose(done: Result, tmp_path: Path) -> None:
-    chosen = {trial.rung: trial for trial in (done.report.baseline, *done.report.trials)}[done.report.chosen or ""]
-    for source in (done.folder / "report.json", done.folder):
-        found = measured(source)
-        assert found.side.model.sha256 == chosen.artifacts[0].files[0].sha256
-        assert found.side.options == chosen.artifacts[0].options
-    nothing = replace(done, report=replace(done.report, verdict="fail", chosen=None), folder=tmp_path / "run")
-    shutil.copytree(done.folder, nothing.folder)
-    (nothing.folder / "report.json").write_text(formats.render(nothing.report, "json"))
-    with pytest.raises(InputError, match=r"report\.json: its run chose nothing; name the folder of an artifact"):
-        measured(nothing.folder / "report.json")
-
-
-def test_a_registered_model_is_fetched_with_its_options(done: Result, tmp_path: Path) -> None:
-    place = f"sqlite:///{tmp_path}/mlflow.db"
-    recorded = registered(place, done)
-    asked = Asked(f"models:/{recorded.model}@champion", recipe.parse(SHORT, "r"), tmp_path, place)
-    found = finish(bench(asked))
-    assert found.side.source == "models:/net@champion"
-    assert found.side.options["intra_op_num_threads"] == "1"
-    with pytest.raises(InputError, match=r"models:/net@next: 'net' has no such version; there is @champion, /1"):
-        finish(bench(replace(asked, source="models:/net@next")))
-    with pytest.raises(InputError, match="there is no registry to look in"):
-        finish(bench(replace(asked, registry="none")))
-
-
-def registered(place: str, done: Result) -> Registration:
-    return finish(isolation.call(registry.record, place, done.report, done.folder, limits=isolation.Limits())).value
-
-
-def test_more_threads_than_cpus_are_warned_about(model: Path) -> None:
-    found = measured(model, f"engine: {{onnxruntime: {{threads: 64}}}}\n{SHORT}")
-    assert any("64 threads on" in warning for warning in found.warnings)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", r"session\.json: expected the session options of a model, found no JSON"),
-        ("[1]", r"session\.json: expected session options as `compress run` writes them"),
-        ('{"optimized_model_filepath": "stolen.onnx"}', "expected session options as"),
-        ('{"intra_op_num_threads": "many"}', "expected session options as"),
-        ('{"intra_op_num_threads": 1}', "expected session options as"),
-    ],
-)
-def test_options_that_are_none_are_refused(model: Path, tmp_path: Path, content: str, message: str) -> None:
-    shutil.copy(model, tmp_path / "net.onnx")
-    (tmp_path / "session.json").write_text(content)
-    with pytest.raises(InputError, match=message):
-        measured(tmp_path / "net.onnx")
-
-
-def test_a_folder_must_hold_one_model(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a folder with one ONNX file, as an artifact has, found none"):
-        measured(tmp_path)
-    for name in ("a.onnx", "b.onnx"):
-        shutil.copy(model, tmp_path / name)
-    with pytest.raises(InputError, match=r"found a\.onnx, b\.onnx"):
-        measured(tmp_path)
-
-
-def test_what_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.onnx: no such file"):
-        measured(tmp_path / "none.onnx")
-
-
-def test_a_batch_that_is_fixed_is_refused_before_anything_is_measured(model: Path, tmp_path: Path) -> None:
-    proto = onnx.load(model)
-    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
-    onnx.save(proto, tmp_path / "fixed.onnx")
-    with pytest.raises(InputError, match="batch 4: input 'x' is 1x3x8x8, its first axis fixed"):
-        measured(tmp_path / "fixed.onnx", batches=(1, 4))
-
-
-def test_samples_that_are_named_are_sent(model: Path, tmp_path: Path) -> None:
-    np.savez(tmp_path / "wrong.npz", x=np.zeros((4, 5), np.float32))
-    with pytest.raises(InputError, match=r"wrong\.npz"):
-        measured(model, f"data: {{calibration: {{path: wrong.npz}}}}\n{SHORT}", folder=tmp_path)
+def test_a_trace_beside_the_recipe_sets_the_pace_and_is_played_once(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("\n".join(str(i / 200) for i in range(100)))
+    text = "load: {trace: {path: t.csv}}\nlimits: {measure: 2s}"
+    latency = measured(model, text, folder=tmp_path).side.measurement.latency
+    assert latency.rounds == (100,), "all of it, although there is time for more"
+    assert latency.offered_per_s == pytest.approx(200, rel=0.05)
 
 
 def test_a_child_that_crashes_is_the_callers_to_know(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "measure", broken.crash)
+    monkeypatch.setattr(timing, "timed", broken.crash)
     with pytest.raises(InputError, match=r"net\.onnx: measure failed: the process crashed \(killed by SIGSEGV\)"):
         measured(model)
+
+
+def test_the_samples_of_the_original_are_found_from_anywhere(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "reports" / "digits" / "1"
+    (run / "artifacts" / "int8").mkdir(parents=True)
+    shutil.copy(model, run / "artifacts" / "int8" / "model.onnx")
+    (run / "artifacts" / "int8" / "session.json").write_text(json.dumps(OPTIONS))
+    file = records.File("artifacts/int8/model.onnx", "sha", 1)
+    artifact = records.Artifact("onnxruntime", "cpu", (file,), 0.0, OPTIONS)
+    report = replace(
+        REPORT,
+        chosen="int8",
+        model=replace(REPORT.model, name="digits"),
+        data=replace(REPORT.data, preprocess=None),
+        baseline=replace(REPORT.baseline, artifacts=()),
+        trials=(records.Trial("int8", artifacts=(artifact,)),),
+    )
+    (run / "report.json").write_text(formats.render(report, "json"))
+    (tmp_path / "calibration_data").mkdir()
+    samples = small.data(tmp_path / "calibration_data" / "digits_calibration.npz", model, 20, seed=1)
+    (tmp_path / "elsewhere").mkdir()
+    for folder in (tmp_path, tmp_path / "elsewhere"):
+        monkeypatch.chdir(folder)
+        for source in (run / "report.json", run / "artifacts" / "int8"):
+            assert planned(asked(source), tmp_path / "scratch").calibration.source.source == str(samples)
+
+
+def test_an_open_loop_is_its_own_pace(model: Path, tmp_path: Path) -> None:
+    for load, paced_s in (("{closed: {concurrency: 2}}", 0.7), ("{poisson: {rate: 300/s}}", None)):
+        wanted = asked(model, f"load: {load}\nlimits: {{measure: 5s}}")
+        settled = planned(wanted, tmp_path)
+        assert _scene(settled, wanted, tmp_path).paced_s == paced_s
+        filled = _scene(settled, replace(wanted, fill=True), tmp_path)
+        assert (filled.paced_s, filled.fill) == (paced_s and 5.0, True)
+
+
+def test_the_latency_gate_is_asked_at_each_batch_and_no_other_gate_is() -> None:
+    text = (
+        "gates: [{latency: {p99: 10s}}, {latency: {p50: 1s, at: {batch: 8}}}, {nodes: {max: 8}}]\nothers: [{batch: 3}]"
+    )
+    pointed = _pointed(asked("m", text, batches=(2, 1, 8))).recipe
+    assert pointed.others == (At(batch=3), At(batch=1), At(batch=8))
+    again = recipe.parse(
+        text.replace("}]\n", "}, {latency: {p99: 10s, at: {batch: 1}}}, {latency: {p99: 10s, at: {batch: 8}}}]\n"), "r"
+    )
+    assert pointed.gates == again.gates
+
+
+def test_a_gate_that_is_asked_at_a_batch_already_is_asked_once() -> None:
+    text = "gates: [{latency: {p99: 10s}}, {latency: {p99: 10s, at: {batch: 4}}}]"
+    assert len(_pointed(asked("m", text, batches=(1, 4))).recipe.gates) == 2
+
+
+def test_gates_that_need_another_model_are_left_out_and_said() -> None:
+    both = asked("m", "gates: [{speedup: {min: 1.2x}}, {accuracy: {max_drop: 2%}}, {size: {max: 1MB}}]")
+    assert [type(gate).__name__ for gate in _pointed(both).recipe.gates] == ["Size"]
+    (warning,) = _unjudged(both.recipe.gates)
+    assert warning.startswith("not judged: speedup, accuracy")
+    assert _unjudged(recipe.default().gates) == (), "nobody asked for the default gate"
+
+
+@pytest.mark.parametrize(
+    ("met", "outcome"),
+    [
+        ((), None),
+        ((True, True), "pass"),
+        ((True, None), "inconclusive"),
+        ((None, False, True), "fail"),
+    ],
+)
+def test_the_outcome_is_that_of_the_worst_verdict(met: tuple[bool | None, ...], outcome: str | None) -> None:
+    assert _outcome(tuple(Verdict("gate", one, None, None, None, None, "") for one in met)) == outcome

@@ -11,10 +11,12 @@ import small
 from compressor import graph
 from compressor.errors import InputError
 from compressor.plan import data
-from compressor.plan.data import Sets
+from compressor.plan.data import Files, Origin, Sets
 from compressor.recipe import Calibration, Data, Evaluation, Recipe
+from compressor.samples import Preprocess
 
 SHAPES = {"x": (1, 3, small.SIDE, small.SIDE)}
+SAMPLE = {"x": (3, small.SIDE, small.SIDE)}
 
 
 @pytest.fixture
@@ -99,6 +101,32 @@ def test_a_path_is_looked_for_beside_the_recipe_then_in_the_working_folder(model
         assert len(found.calibration) == n
     with pytest.raises(InputError, match=r"none\.npz: no such file or folder; looked for .*recipes.*and"):
         sets(model, Data(calibration=Calibration(path=Path("none.npz"))), beside)
+
+
+def test_what_was_made_of_a_model_has_the_samples_of_that(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = graph.open_model(model.rename(model.with_name("model.onnx")))
+    for name in ("net_calibration.npz", "model.npz"):
+        small.data(model.parent / "calibration_data" / name, made.path, 10, seed=1)
+    (model.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(model.parent / "elsewhere")
+    home = model.parent
+    assert data.files(Recipe(), made, home) == Files(*[home / "calibration_data" / "model.npz"] * 2, SAMPLE)
+    known = data.files(Recipe(), made, home, Origin("net"))
+    assert known is not None
+    assert known.calibration == home / "calibration_data" / "net_calibration.npz"
+    (home / "runs").mkdir()
+    moved = graph.open_model(made.path.rename(home / "runs" / "model.onnx"))
+    assert data.files(Recipe(), moved, home, Origin("net")) is None
+    assert data.files(Recipe(), moved, home, Origin("net", (home / "none", home))) == known
+
+
+def test_samples_of_an_origin_are_prepared_as_there_unless_others_are_named() -> None:
+    origin = Origin("net", preprocess=Preprocess(resize=8))
+    assert data.inherited(Recipe(), origin).data.preprocess == Preprocess(resize=8)
+    assert data.inherited(Recipe(), None) == Recipe()
+    named = Recipe(data=Data(calibration=Calibration(path=Path("d.npz"))))
+    own = Recipe(data=Data(preprocess=Preprocess(resize=9)))
+    assert (data.inherited(named, origin), data.inherited(own, origin)) == (named, own)
 
 
 def test_a_single_sample_calibrates_and_accuracy_stays_unknown(model: Path) -> None:

@@ -81,6 +81,20 @@ def test_a_model_that_disagrees_with_itself_is_named(model: Path) -> None:
 
 def test_more_threads_than_cpus_are_warned_about(model: Path) -> None:
     assert any("64 threads on" in warning for warning in make(model, "engine: {onnxruntime: {threads: 64}}").warnings)
+    sessions = make(model, "engine: {onnxruntime: {threads: 2}}\nload: {closed: {concurrency: 64, sessions: own}}")
+    assert any(warning.startswith("128 threads (64 sessions of 2) on") for warning in sessions.warnings)
+    assert not any(" threads " in warning for warning in make(model, "engine: {onnxruntime: {threads: 1}}").warnings)
+
+
+def test_a_rung_with_too_many_threads_of_its_own_is_warned_about_by_name(model: Path) -> None:
+    text = """
+        engine: {onnxruntime: {threads: 1}}
+        rungs:
+          - {name: few, stages: [quantize], engine: {onnxruntime: {threads: 1}}}
+          - {name: many, stages: [quantize], engine: {onnxruntime: {threads: 65}}}
+        """
+    (warning,) = (warning for warning in make(model, text).warnings if " threads " in warning)
+    assert warning.startswith("many: 65 threads on ")
 
 
 def test_a_password_of_the_registry_reaches_no_recipe(model: Path) -> None:
@@ -133,6 +147,7 @@ def test_batch_normalization_in_training_mode_is_warned_about(model: Path) -> No
         ("registry: {uri: 'file:./mlruns'}", InputError, "sqlite"),
         ("registry: {uri: 'http://127.0.0.1:9'}", MachineError, "--registry none"),
         ("data: {metric: nonsense}", InputError, "nonsense"),
+        ("data: {metric: sqnr}\ngates: [{accuracy: {max_drop: 1%}}]", InputError, "recipe.gates: sqnr is in dB"),
         ("rungs: [{name: a, stages: [{quantize: {exclude: [nosuch]}}]}]", InputError, "no node is named 'nosuch'"),
         ("shapes: {x: 0x3x8x8}", InputError, "expected dimensions of at least 1, found 0x3x8x8"),
         ("registry: {uri: 'ftp://x'}", InputError, "expected one that starts with sqlite:///, http://"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from found import REPORT
@@ -53,9 +54,13 @@ def test_metrics_are_every_number_of_a_rung_under_its_name() -> None:
     assert found["int8.throughput_per_s"] == 400.0
 
 
-def test_other_points_give_three_numbers_each_under_their_name() -> None:
+def test_other_points_give_few_numbers_each_under_their_name() -> None:
     found = {key: value for key, value in entry.metrics(REPORT).items() if key.startswith("int8.batch_8.")}
-    assert found == {"int8.batch_8.p50_ms": 1.0, "int8.batch_8.throughput_per_s": 120.0}
+    assert found == {
+        "int8.batch_8.p50_ms": 1.0,
+        "int8.batch_8.throughput_per_s": 120.0,
+        "int8.batch_8.offered_per_s": 300.0,
+    }
 
 
 def test_the_worst_class_the_largest_error_and_the_start_are_metrics() -> None:
@@ -107,6 +112,16 @@ def test_tags_tell_the_outcome() -> None:
     assert found["compressor.chosen"] == "int8"
     assert found["compressor.original_sha256"] == "ab12"
     assert found["compressor.report"] == "2026-03-04T05:06:07+00:00 ab12"
+
+
+def test_tags_name_the_points_whose_percentiles_are_lower_limits() -> None:
+    assert entry.tags(REPORT)["int8.overloaded"] == "batch 8"
+    trial = _report().trials[0]
+    assert trial.measurement
+    growing = replace(trial.measurement, latency=replace(LATENCY, growing=True))
+    found = entry.tags(replace(_report(), trials=(replace(trial, measurement=growing),)))
+    assert found["int8.overloaded"] == "main load"
+    assert not [tag for tag in entry.tags(_report()) if tag.endswith("overloaded")]
 
 
 def test_artifact_tags_count_every_file() -> None:

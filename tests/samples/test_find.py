@@ -30,27 +30,26 @@ def test_names_decide_what_a_file_is_for(
     tmp_path: Path, names: list[str], calibration: str | None, evaluation: str | None
 ) -> None:
     data = lay(tmp_path, *names)
-    model = tmp_path / "net.onnx"
     expected = Found(calibration and data / calibration, evaluation and data / evaluation)
-    assert roles(find(model, tmp_path), model) == expected
+    assert roles(find("net", [tmp_path]), "net") == expected
 
 
 def test_files_of_other_models_are_left_alone(tmp_path: Path) -> None:
     data = lay(tmp_path, "net2.npz", "net.txt", "network_eval.npz", "net.v2.npz", "net.npz")
-    assert find(tmp_path / "net.onnx", tmp_path) == [data / "net.npz"]
-    assert find(tmp_path / "ne..onnx", tmp_path) == []
-    assert find(tmp_path / "net.v2.onnx", tmp_path) == [data / "net.v2.npz"]
+    assert find("net", [tmp_path]) == [data / "net.npz"]
+    assert find("ne.", [tmp_path]) == []
+    assert find("net.v2", [tmp_path]) == [data / "net.v2.npz"]
 
 
-def test_beside_the_model_comes_before_the_working_folder(tmp_path: Path) -> None:
+def test_the_first_place_that_has_any_counts(tmp_path: Path) -> None:
     working = lay(tmp_path / "work", "net.npz", "other.npz")
     beside = lay(tmp_path / "models", "net_calib.npz")
-    assert find(tmp_path / "models/net.onnx", tmp_path / "work") == [beside / "net_calib.npz"]
-    assert find(tmp_path / "models/other.onnx", tmp_path / "work") == [working / "other.npz"]
+    places = [tmp_path / "models", tmp_path / "none", tmp_path / "work"]
+    assert find("net", places) == [beside / "net_calib.npz"]
+    assert find("other", places) == [working / "other.npz"]
 
 
 def test_two_files_for_one_role_are_refused(tmp_path: Path) -> None:
     lay(tmp_path, "net_eval.npz", "net_test.npz")
-    model = tmp_path / "net.onnx"
     with pytest.raises(InputError, match=r"net_eval\.npz and .*net_test\.npz serve the same role"):
-        roles(find(model, tmp_path), model)
+        roles(find("net", [tmp_path]), "net")

@@ -2,6 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 from compressor.errors import InputError
 from compressor.score import metric
@@ -115,6 +116,15 @@ def test_f1_is_the_mean_over_the_classes_of_the_labels() -> None:
     expected = (2 * 2 / (3 + 2) + 2 * 1 / (2 + 2) + 0) / 3  # 2 hits / (labels + found); class 3 stands in no label
     assert whole("f1", {"class": found}, labels) == pytest.approx(expected)
     assert whole("f1", {"y": np.eye(4)[found]}, labels) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 7, 300])
+def test_f1_is_that_of_scikit_learn(classes: int) -> None:
+    generator = np.random.default_rng(classes)
+    labels = generator.integers(0, classes, 200)
+    found = np.where(generator.random(200) < 0.7, labels, generator.integers(-1, classes + 2, 200))
+    expected = f1_score(labels, found, labels=np.unique(labels), average="macro", zero_division=0)
+    assert whole("f1", {"class": found}, labels) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_row_that_is_not_finite_names_no_class() -> None:

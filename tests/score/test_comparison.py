@@ -112,7 +112,7 @@ def test_a_metric_of_nan_is_an_infinite_drop() -> None:
 
 @pytest.mark.parametrize(
     ("before", "now", "drop"),
-    [(0.25, 1.0, 3.0), (0.001, 0.009, 8.0), (1.0, 0.75, -0.25), (0.5, 0.5, 0.0), (0.0, 0.0, 0.0), (0.0, 0.1, math.inf)],
+    [(0.25, 1.0, 3.0), (0.001, 0.009, 8.0), (1.0, 0.75, -0.25), (0.0, 0.1, math.inf)],
 )
 def test_an_error_drops_by_its_growth_as_a_share_of_the_one_before(before: float, now: float, drop: float) -> None:
     labels = np.linspace(0, 1, 50)
@@ -120,6 +120,17 @@ def test_an_error_drops_by_its_growth_as_a_share_of_the_one_before(before: float
     assert result.value == pytest.approx(now)
     # every sample errs alike, so every resample drops alike
     assert (result.drop, result.drop_low, result.drop_high) == pytest.approx((drop, drop, drop))
+
+
+def test_an_error_that_stayed_may_grow_unseen_by_swapped_answers_but_not_shrink_below_nothing() -> None:
+    labels = np.linspace(0, 1, 50)
+    same = score(Wanted("mae", 0), {"y": labels + 0.5}, {"y": labels + 0.5}, labels)
+    unseen = 1 - 0.025 ** (1 / 50)
+    assert same.drop == 0
+    assert 0 < same.drop_high <= unseen * 1.5 / 0.5  # answers are at most 1 apart, so errors at most 1.5
+    assert same.drop_low == -same.drop_high
+    none = score(Wanted("mae", 0), {"y": labels}, {"y": labels}, labels)
+    assert (none.drop, none.drop_low, none.drop_high) == (0, -1, math.inf)
 
 
 def test_only_an_error_drops_relative_to_the_one_before() -> None:
@@ -196,7 +207,8 @@ def test_a_metric_of_all_samples_has_an_interval_in_pairs(name: str, value: floa
     assert result.drop == pytest.approx(1 - value)
     assert result.drop_low < result.drop < result.drop_high
     same = score(Wanted(name, 0), {"y": now}, {"y": now}, labels)
-    assert (same.drop, same.drop_low, same.drop_high) == (0, 0, 0)
+    assert same.drop == 0
+    assert same.drop_low < 0 < same.drop_high
 
 
 def small_set(name: str) -> tuple[Array, Array, Array]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from compressor.records import Array
-from compressor.score.intervals import bootstrap, percentiles, resamples, tango, wilson
+from compressor.score.intervals import at_least, bootstrap, percentiles, resamples, tango, unseen, wilson
 
 Z = 1.959963985
 
@@ -91,6 +91,25 @@ def test_wilson_ends_where_the_score_test_does(successes: int, n: int) -> None:
 def test_wilson_reaches_the_ends_exactly() -> None:
     assert wilson(0, 50) == (0, pytest.approx(Z**2 / (50 + Z**2)))
     assert wilson(50, 50) == (pytest.approx(50 / (50 + Z**2)), 1)
+
+
+@pytest.mark.parametrize(("changed", "n"), [(0, 30), (1, 50), (3, 200), (29, 200)])
+def test_unseen_and_what_a_bootstrap_draws_make_the_exact_limit(changed: int, n: int) -> None:
+    drawn = np.random.default_rng(0).binomial(n, changed / n, 1_000_000)
+    limit = np.quantile(drawn, 0.975, method="higher") / n + unseen(changed, n)
+    at_most = sum(math.comb(n, k) * limit**k * (1 - limit) ** (n - k) for k in range(changed + 1))
+    assert at_most == pytest.approx(0.025)
+
+
+def test_nothing_is_unseen_where_every_sample_changed() -> None:
+    assert unseen(50, 50) == 0
+    assert unseen(49, 50) == 0
+
+
+@pytest.mark.parametrize(("successes", "n", "share"), [(0, 9, 0.3), (9, 9, 0.3), (25, 60, 1 / 3), (3, 5, 1.0)])
+def test_at_least_is_the_tail_of_the_binomial(successes: int, n: int, share: float) -> None:
+    terms = (math.comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(successes, n + 1))
+    assert at_least(successes, n, share) == pytest.approx(sum(terms))
 
 
 def test_resamples_are_drawn_with_replacement_from_the_seed() -> None:

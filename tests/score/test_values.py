@@ -92,3 +92,8 @@ def test_spearman_gives_equal_values_their_mean_rank() -> None:
 def test_spearman_of_an_output_that_ranks_nothing(outputs: list[float], expected: float) -> None:
     found = whole("spearman", {"y": np.array(outputs, np.float32)}, np.arange(3))
     np.testing.assert_equal(found, expected)
+
+
+def test_cosine_of_what_did_not_change_is_just_one() -> None:
+    y = np.random.default_rng(0).standard_normal((200, 7)).astype(np.float32)
+    assert (np.asarray(metric("cosine").of({"y": y}, Truth(reference={"y": y}))) == 1).all()

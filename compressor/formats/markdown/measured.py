@@ -15,9 +15,11 @@ from compressor.formats.words import (
     cost,
     error,
     memory,
+    ratio,
     rounds,
     score_words,
     startup,
+    strain,
     throughput,
     with_interval,
     with_unit,
@@ -32,8 +34,9 @@ def rungs(report: Report) -> str:
     header = ("rung", "size", "p50", "p99", "speed-up", "score", "drop", "verdict")
     rows = [_rung_row(trial, report.chosen) for trial in _trials(report)]
     foot = (
-        "Times are warm; “at most” is the upper 95 % limit. Brackets hold 95 % intervals. A speed-up is of pairs taken "
-        "in one process, for which the baseline was measured anew: its own row is of another moment. For each of its "
+        "Times are warm; “at most” is the upper 95 % limit. Brackets hold 95 % intervals. In a closed loop of one "
+        "worker, a rung's times are of calls that alternate with the baseline's in the same process; the baseline's "
+        "own row is of its calls alone. A speed-up is of such pairs, over the baseline's time in them. For each of its "
         "rounds both models are loaded anew; in parentheses, the slowest and the fastest round."
     )
     measured = report.baseline.measurement
@@ -101,14 +104,13 @@ def _rung_row(trial: Trial, chosen: str | None) -> list[str]:
 
 def _speedup(speedup: Speedup) -> str:
     against = f"over {human_ms(speedup.baseline_p50_ms)}" if speedup.baseline_p50_ms is not None else ""
-    interval = f"{speedup.ratio:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]"
+    interval = f"{ratio(speedup.ratio)} [{ratio(speedup.low)}, {ratio(speedup.high)}]"
     return ", ".join(filter(None, (interval, against, rounds(speedup))))
 
 
 def _percentile(value_ms: float, high_ms: float | None, latency: Latency) -> str:
-    if high_ms is None:
-        return at_most(high_ms, latency.n)
-    return f"{human_ms(value_ms)} (at most {at_most(high_ms, latency.n)})"
+    limit = at_most(value_ms, high_ms, latency)
+    return limit if high_ms is None or strain(latency) else f"{human_ms(value_ms)} (at most {limit})"
 
 
 def _outcome(trial: Trial) -> str:
@@ -130,11 +132,10 @@ def _gate_row(rung: str, verdict: Verdict) -> list[str]:
 
 
 def _other_row(rung: str, latency: Latency) -> list[str]:
-    overloaded = " (overloaded: cut short)" if latency.overloaded else ""
     return [
         *map(text, (rung, latency.at or NOTHING)),
         pairs(latency.shape),
-        text(latency.load) + overloaded,
+        f"{text(latency.load)} ({strain(latency)})" if strain(latency) else text(latency.load),
         _percentile(latency.p50_ms, latency.p50_high_ms, latency),
         _percentile(latency.p99_ms, latency.p99_high_ms, latency),
         throughput(latency),
