@@ -58,9 +58,9 @@ def build(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests against the installed package; arguments after `--` go to pytest."""
+    """Run the tests against the installed package, on all cores; arguments after `--` go to pytest."""
     session.install(".", *_group("test"))
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "--numprocesses", "auto", *session.posargs)
 
 
 @nox.session

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, cycle, islice
@@ -212,11 +213,8 @@ def _line(due_s: Array, window: Window, clock: Clock) -> Line:
 
 
 def _is_rate(text: str) -> bool:
-    try:
-        units.rate(text)
-    except ValueError:
-        return False
-    return True
+    """Tell a rate, perhaps an impossible one, from a path."""
+    return re.search(r"/(s|min|h)$", text) is not None and not Path(text).exists()
 
 
 def _times_s(path: Path) -> Iterator[float]:
@@ -240,6 +238,8 @@ def _times_s(path: Path) -> Iterator[float]:
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Give the lines that are not empty, with their numbers."""
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is no regular file; {_EXPECTED}")
         rows = csv.reader(path.read_text("utf-8-sig").splitlines())
         yield from ((rows.line_num, row) for row in rows if "".join(row).strip())
     except OSError as error:

@@ -147,5 +147,5 @@ def _watched(way: Way, planned: Sequence[Look], experiment: Experiment, budget: 
 
 def _samples(feeds: Feeds) -> int:
     """Give the length of the leading axis of the first input; 1 for a scalar."""
-    shape = next(iter(feeds.values())).shape
+    shape = next((value.shape for value in feeds.values()), ())
     return int(shape[0]) if shape else 1

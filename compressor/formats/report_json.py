@@ -16,6 +16,7 @@ from compressor.errors import InputError
 from compressor.records import Report
 
 _SCHEMA_VERSION = 1
+_LONGEST_PATH = 1024
 
 
 def render(report: Report) -> str:
@@ -51,9 +52,17 @@ def _check_artifacts(path: Path, report: Report) -> None:
     trials = (report.baseline, *report.trials)
     if report.chosen is not None and not any(t.artifacts and t.rung == report.chosen for t in trials):
         raise InputError(f"{path}: chosen: {report.chosen!r} is no rung with an artifact in this report")
-    names = [PurePosixPath(file.path) for trial in trials for one in trial.artifacts for file in one.files]
-    if outside := next((name for name in names if name.is_absolute() or ".." in name.parts), None):
-        raise InputError(f"{path}: the artifact {outside} lies outside the run's folder")
+    artifacts = [artifact for trial in trials for artifact in trial.artifacts]
+    if not all(artifact.files for artifact in artifacts):
+        raise InputError(f"{path}: an artifact without files: this is no report that compressor wrote")
+    names = [file.path for artifact in artifacts for file in artifact.files]
+    if outside := next((name for name in names if not _is_inside(name)), None):
+        raise InputError(f"{path}: the artifact {outside[:200]!r} lies outside the run's folder")
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and "\0" not in name and len(name) <= _LONGEST_PATH
 
 
 @cache

@@ -24,8 +24,6 @@ from compressor.plan import Plan, Point
 from compressor.recipe import Recipe
 from compressor.records import Latency, Measurement, Work
 
-_MOST_SAMPLES = 100_000
-"""A measurement ends by `limits.measure` long before, except for models of microseconds."""
 _CONFIDENCE = 0.95
 
 
@@ -114,7 +112,6 @@ def _spot(point: Point, set_: Scene, name: str) -> Spot:
         ratios=() if point.at else set_.ratios,
         rates=gates.rates(recipe.gates, point.at),
         fill=set_.fill,
-        max_samples=_MOST_SAMPLES,
     )
     file = f"{name}-{workspace.file_name(point.at)}.npy" if point.at else f"{name}.npy"
     return Spot(experiment, point.samples, set_.raw and set_.raw / file)

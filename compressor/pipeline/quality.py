@@ -5,6 +5,7 @@ What else a run over all samples tells is a field of `Quality`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,7 +54,7 @@ def quality(built: Built, scoring: Scoring, before: score.Recorded | None, run: 
     Where this CPU's integer kernels can saturate, it is scored once more with exact integer arithmetic.
 
     Raises:
-        InputError: The baseline is no better than guessing: a comparison with it would prove nothing.
+        InputError: The baseline is no better than guessing, or cannot be scored: a comparison would prove nothing.
     """
     recorded = yield from _recorded(built, scoring.samples, run, folder / "real")
     if before is None:
@@ -91,9 +92,15 @@ def _candidate_score(scoring: Scoring, before: score.Recorded, recorded: score.R
 def _baseline_score(scoring: Scoring, recorded: score.Recorded) -> Score | None:
     if scoring.wanted is None:
         return None
+    recorded.check()
     if broken := score.broken(recorded.open()):
         raise InputError(f"the original model: {broken}; nothing can be compared with that: repair model or data")
     found, labels = scoring.score(recorded, recorded), scoring.samples.labels()
+    if found and not math.isfinite(found.value):
+        raise InputError(
+            f"data.metric: {found.metric} of the original model is {found.value}, with which nothing can be compared: "
+            "repair the metric, the labels or the model"
+        )
     if found and labels is not None and (doubt := score.near_chance(found, labels)):
         raise InputError(doubt)
     return found and replace(found, drop=None, drop_low=None, drop_high=None, worst=None)

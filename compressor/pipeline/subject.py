@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from compressor import formats, registry, runtime
+from compressor import formats, registry, runtime, workspace
 from compressor.engines import Auto, Onnxruntime
 from compressor.errors import InputError
 from compressor.pipeline.built import Built
@@ -30,6 +30,8 @@ _PARENTS = 3
 _MOST_THREADS = 4096
 _NUMBERS = ("intra_op_num_threads", "inter_op_num_threads")
 _SPINNING = "session.intra_op.allow_spinning"
+_OPTIONS = runtime.emulated(runtime.options(1, spinning=False)).keys()
+"""All that a run writes; other options of a session can write files."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,17 @@ def _chosen(source: str, path: Path) -> Subject:
         )
     artifact = trials[report.chosen].artifacts[0]
     model = path.parent / artifact.files[0].path
+    _check_same(model, artifact.files[0], path)
     return Subject(source, model, _checked(artifact.options, path), _original(report, path.parent))
+
+
+def _check_same(model: Path, file: File, report: Path) -> None:
+    if not model.is_file():
+        raise InputError(f"{report}: what its run chose, {file.path}, is not beside it")
+    if workspace.sha256(model) != file.sha256:
+        raise InputError(
+            f"{model}: is not what the run of {report} chose (another sha256); name the file itself to measure it"
+        )
 
 
 def _origin(model: Path) -> Origin | None:
@@ -140,7 +152,7 @@ def _options(path: Path) -> Mapping[str, str] | None:
 
 
 def _checked(options: object, path: Path) -> Mapping[str, str]:
-    """Return options that are a session's: this file may come from anywhere, and others could write files."""
+    """Return options that are a session's: this file may come from anywhere."""
     if not isinstance(options, Mapping) or not all(_is_option(*pair) for pair in options.items()):
         raise InputError(
             f"{path}: expected session options as `compress run` writes them, such as {_NUMBERS[0]}; move it away to "
@@ -154,4 +166,4 @@ def _is_option(name: object, value: object) -> bool:
         return False
     if name in _NUMBERS:
         return value.isascii() and value.isdigit() and len(value) <= len("4096") and int(value) <= _MOST_THREADS
-    return name == "providers" or name.startswith("session.")
+    return name in _OPTIONS

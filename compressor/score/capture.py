@@ -29,15 +29,22 @@ class Recorded:
         """Give the outputs, mapped from their files."""
         return {name: np.load(path, mmap_mode="r") for name, path in self.files.items()}
 
+    def check(self) -> None:
+        """Return if there is something to score.
+
+        Raises:
+            InputError: All outputs were left out.
+        """
+        if not self.files:
+            found = "; ".join(f"{name!r}: {reason}" for name, reason in self.left_out.items())
+            raise InputError(f"no output of the model can be scored ({found}); score at batch 1, or without evaluation")
+
 
 def outputs(session: Session, samples: Samples, folder: Path) -> Work[Recorded]:
     """Run all samples once and give their outputs, as files in a folder that exists.
 
     A row is a slice of the output's first axis where that is the batch; at one sample a feed, else the whole output.
     Outputs that hold text or change their shape from sample to sample are left out.
-
-    Raises:
-        InputError: That leaves out all.
     """
     files: dict[str, np.memmap[Any, Any]] = {}
     left_out: dict[str, str] = {}
@@ -94,9 +101,6 @@ def _created(folder: Path, n: int, rows: Outputs) -> dict[str, np.memmap[Any, An
 
 def _recorded(files: Mapping[str, np.memmap[Any, Any]], n: int, left_out: Mapping[str, str]) -> Recorded:
     paths = {name: Path(str(file.filename)) for name, file in files.items() if name not in left_out}
-    if not paths:
-        found = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
-        raise InputError(f"no output of the model can be scored ({found}); score at batch 1, or leave evaluation out")
     for name in paths:
         files[name].flush()
     return Recorded(paths, n, left_out)

@@ -428,8 +428,9 @@ def test_what_is_no_trace_is_refused_with_its_line(tmp_path: Path, content: str 
 
 
 def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.csv", tmp_path):
-        with pytest.raises(InputError, match=r"cannot be read .* expected a CSV file of arrival times in seconds"):
+    expected = "expected a CSV file of arrival times in seconds"
+    for path, found in ((tmp_path / "none.csv", "cannot be read"), (tmp_path, "is no regular file")):
+        with pytest.raises(InputError, match=f"{found}.* {expected}"):
             Trace(path=path).arrivals_s()
 
 
@@ -489,10 +490,15 @@ def test_a_load_is_read_from_a_word(text: str, load: AnyLoad) -> None:
     assert parse(text) == load
 
 
-@pytest.mark.parametrize("text", ["0/s", "poisson:fast", "poisson:0/s", "poisson:"])
+@pytest.mark.parametrize("text", ["0/s", "poisson:fast", "poisson:0/s", "poisson:", "nan/s", "-1/s", "inf/min"])
 def test_a_word_that_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=rf"expected a rate above 0 such as 200/s .* found '{text}'"):
         parse(text)
+
+
+def test_a_trace_that_never_ends_is_refused() -> None:
+    with pytest.raises(InputError, match="/dev/zero: is no regular file"):
+        Trace(path=Path("/dev/zero")).arrivals_s()
 
 
 @pytest.mark.parametrize("text", ["200", "1.5", " 3 "])

@@ -13,7 +13,7 @@ from compressor.bench.clock import Clock
 from compressor.bench.load import Closed, Constant, Load, Trace, Window
 from compressor.bench.measure import Experiment, Measured, measure
 from compressor.bench.stats import bound, decided
-from compressor.records import Feeds, Progress, Session, Target, Timing, Work
+from compressor.records import Feeds, Outputs, Progress, Session, Target, Timing, Work
 
 P99 = Target(99, 0.95, 50)
 FEEDS: list[Feeds] = [{"x": np.full((1, 3), i)} for i in range(3)]
@@ -525,3 +525,24 @@ def test_an_overloaded_loop_can_miss_its_target() -> None:
 
 def test_a_point_keeps_its_name() -> None:
     assert measured(experiment(at="batch 8"), lambda _: 10).latency.at == "batch 8"
+
+
+@dataclass
+class Deaf:
+    """A session that takes nothing, and 10 ms for it."""
+
+    host: Host
+
+    def __call__(self, feeds: Feeds) -> Outputs:
+        assert feeds == {}
+        self.host.now_ns += 10 * MS
+        return {}
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+def test_a_model_without_inputs_answers_one_sample_a_call() -> None:
+    host = Host()
+    found, _ = finish(measure([lambda: Deaf(host)], [{}], experiment(), host.clock))
+    assert found.latency.throughput_per_s == pytest.approx(100)

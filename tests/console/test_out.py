@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -24,6 +26,22 @@ def test_a_result_ends_its_line_and_goes_to_stdout_as_it_is(capsys: pytest.Captu
     out.result("[red]a")
     out.result("b\n")
     assert capsys.readouterr() == ("[red]a\nb\n", "")
+
+
+def test_a_reader_that_has_seen_enough_takes_nothing_from_the_command() -> None:
+    script = "from compressor.console import out\nfor _ in range(3): out.result('x' * 100_000)\nraise SystemExit(3)"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 3)
+
+
+def test_a_stdout_that_was_closed_takes_nothing_from_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    out.result("a")
+    out.table(("b",), [("c",)])
 
 
 def test_json_is_valid_whatever_the_numbers_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -160,7 +160,7 @@ def test_a_choice_that_is_not_there_is_refused(report: Report, tmp_path: Path) -
         formats.read(path)
 
 
-@pytest.mark.parametrize("outside", ["/etc/passwd", "../../secret"])
+@pytest.mark.parametrize("outside", ["/etc/passwd", "../../secret", "a\0b", "a" * 5000])
 def test_a_file_outside_the_runs_folder_is_refused(report: Report, tmp_path: Path, outside: str) -> None:
     tree = json.loads(formats.render(report, "json"))
     tree["trials"][0]["artifacts"][0]["files"][0]["path"] = outside

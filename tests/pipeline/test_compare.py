@@ -38,6 +38,9 @@ SHORT = "limits: {measure: 2s}\nregistry: {uri: none}\n"
 RANDOM = """
     <ir_version: 8, opset_import: ["" : 17]>
     g (float[batch,4] x) => (float[batch,4] y) { r = RandomNormalLike (x)  y = Add (x, r) }"""
+TEXT = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[batch,4] x) => (string[batch,4] y) { y = Cast <to: int = 8> (x) }"""
 STEADY = """
     <ir_version: 8, opset_import: ["" : 17]>
     g (float[batch,4] x) => (float[batch,4] y) { y = Abs (x) }"""
@@ -166,6 +169,23 @@ def test_without_samples_other_outputs_are_not_decided(model: Path) -> None:
     assert found.accuracy().met is None
     assert found.accuracy().reason.startswith("output 'logits' differs by up to ")
     assert "give --evaluation" in found.accuracy().reason
+
+
+def test_outputs_of_text_are_not_decided(model: Path) -> None:
+    text = written(model.parent / "text.onnx", TEXT)
+    found = judged(text, text)
+    assert (found.accuracy().met, _outcome(found.verdicts())) == (None, "undecided")
+    assert found.accuracy().reason.startswith("output 'y' is not compared: it holds no numbers")
+
+
+def test_a_metric_that_is_no_number_for_the_first_model_says_nothing_about_the_second(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.data(model.parent / "e.npz", model, 120, seed=1)
+    (model.parent / "nothing.py").write_text("def nan(outputs, labels): return float('nan')\n")
+    monkeypatch.syspath_prepend(model.parent)
+    with pytest.raises(InputError, match="nothing:nan of the original model is nan"):
+        judged(model, model, f"data: {{evaluation: {{path: e.npz}}, metric: 'nothing:nan'}}\n{SHORT}")
 
 
 def test_equal_outputs_are_no_least_score(model: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -49,7 +50,9 @@ def run(tmp_path: Path, model: Path) -> Path:
 
 def report(folder: Path, **changes: object) -> None:
     """Write a report on the model `net` into a run's folder."""
-    file = records.File("artifacts/int8/model.onnx", "sha", 1)
+    model = folder / "artifacts" / "int8" / "model.onnx"
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest() if model.is_file() else "gone"
+    file = records.File("artifacts/int8/model.onnx", sha256, 1)
     artifact = records.Artifact("onnxruntime", "cpu", (file,), 0.0, OPTIONS)
     written = replace(
         REPORT,
@@ -84,6 +87,17 @@ def test_a_report_stands_for_what_it_chose(run: Path) -> None:
         assert found.options == OPTIONS
     report(run, verdict="fail", chosen=None)
     with pytest.raises(InputError, match=r"report\.json: its run chose nothing; .* artifacts/ and one of int8$"):
+        resolved(run / "report.json")
+
+
+def test_a_report_stands_only_for_the_bytes_that_it_chose(run: Path) -> None:
+    chosen = run / "artifacts" / "int8" / "model.onnx"
+    chosen.write_bytes(chosen.read_bytes() + b"\0")
+    with pytest.raises(InputError, match=r"model\.onnx: is not what the run of .*report\.json chose"):
+        resolved(run)
+    assert resolved(chosen).path == chosen, "by its own name it is measured as it is"
+    chosen.unlink()
+    with pytest.raises(InputError, match=r"artifacts/int8/model\.onnx, is not beside it"):
         resolved(run / "report.json")
 
 
@@ -132,6 +146,7 @@ def test_a_plain_file_gets_a_thread_for_each_cpu(model: Path) -> None:
         ("{", r"session\.json: expected the session options of a model, found no JSON"),
         ("[1]", r"session\.json: expected session options as `compress run` writes them"),
         ('{"optimized_model_filepath": "stolen.onnx"}', "expected session options as"),
+        ('{"session.collect_node_memory_stats_to_file": "stolen.csv"}', "expected session options as"),
         ('{"intra_op_num_threads": "many"}', "expected session options as"),
         ('{"intra_op_num_threads": 1}', "expected session options as"),
         ('{"intra_op_num_threads": "9999"}', "expected session options as"),
@@ -154,8 +169,8 @@ def test_a_folder_must_hold_one_model(model: Path, tmp_path: Path) -> None:
 
 def fetched(uri: str, name: str, folder: Path) -> Path:
     """Stand in for the registry, in a child."""
-    (folder / "session.json").write_text(json.dumps({**OPTIONS, "session.x": f"{uri} {name}"}))
-    (folder / "MLmodel").write_text("mlflow's own")
+    (folder / "session.json").write_text(json.dumps(OPTIONS))
+    (folder / "MLmodel").write_text(f"{uri} {name}")
     small.classifier(folder / "model.onnx")
     return folder
 
@@ -167,7 +182,8 @@ def test_a_registered_model_is_fetched_with_its_options_and_known_by_its_name(
     work = subject.resolve("models:/net@champion", "sqlite:///x.db", tmp_path / "new", Steps(Limits(), verbose=False))
     found = finish(work)
     assert (found.source, found.path) == ("models:/net@champion", tmp_path / "new" / "model.onnx")
-    assert found.options == {**OPTIONS, "session.x": "sqlite:///x.db net@champion"}
+    assert found.options == OPTIONS
+    assert (tmp_path / "new" / "MLmodel").read_text() == "sqlite:///x.db net@champion"
     assert found.origin == Origin("net")
 
 

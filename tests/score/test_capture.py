@@ -73,9 +73,10 @@ def test_outputs_that_cannot_be_scored_are_left_out_with_the_reason(tmp_path: Pa
     assert recorded.left_out == {"text": "it holds no numbers", "boxes": "its shape changes from sample to sample"}
 
 
-def test_a_batch_whose_outputs_have_no_batch_axis_is_refused(tmp_path: Path) -> None:
+def test_a_batch_whose_outputs_have_no_batch_axis_cannot_be_scored(tmp_path: Path) -> None:
+    _, recorded = record(Session(total=lambda x: x.sum()), samples(tmp_path, 2), tmp_path)
     with pytest.raises(InputError, match="'total': its first axis is not the batch"):
-        record(Session(total=lambda x: x.sum()), samples(tmp_path, 2), tmp_path)
+        recorded.check()
 
 
 @pytest.mark.parametrize("batch", [1, 3])
