@@ -48,9 +48,9 @@ def endless() -> tuple[Look, ...]:
     return (Look(ENDLESS, _ROUNDS_OF_ENDLESS, 1.0),)
 
 
-def once(calls: int) -> tuple[Look, ...]:
+def once(calls: int) -> Look:
     """Plan one look after exactly so many calls: what was recorded has a beginning and an end."""
-    return (Look(calls, 1, 1.0),)
+    return Look(calls, 1, 1.0)
 
 
 def fewest(targets: Sequence[Target]) -> int:
@@ -77,16 +77,6 @@ def doubling(first: int, reach: int, most: int, *, by_rounds: bool) -> tuple[Loo
     doubled = [*(ROUNDS * 2**i for i in range(before)), last]
     rounds = doubled if by_rounds else [ROUNDS * (i + 1) for i in range(before + 1)]
     return tuple(map(Look, calls, rounds, shares))
-
-
-def windows(rate: float, calls: int, budget_s: float, most: int) -> tuple[Look, ...]:
-    """Plan two windows of an open loop: one as in `window`, and one for what is left of the budget.
-
-    Each is judged by its own samples alone and may spend half of the permitted error. Where the second could not be
-    longer than the first, there is one for all of the budget.
-    """
-    first, rest = replace(window(rate, calls, most), share=0.5), remainder(most)
-    return (first, replace(rest, share=0.5)) if budget_s >= 2 * first.seconds else (rest,)
 
 
 def window(rate: float, calls: int, most: int) -> Look:

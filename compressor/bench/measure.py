@@ -25,8 +25,8 @@ from compressor.records import Feeds, Session, Timing, Work
 __all__ = ["Experiment", "Measured", "measure"]
 
 _LEAST_S = 1.0
-"""Time in calls before a target is believed: foreign work slows calls down for a while, of which fewer than 400 quick
-calls see nothing."""
+"""Time in calls before a target is believed, where the budget allows it: foreign work slows calls down for a while, of
+which fewer than 400 quick calls see nothing."""
 _LEAST_CALLS = 2000  # which are enough in any case
 _SPARE = 1.1  # calls may get quicker after the round by which they are planned
 _SHARE_OF_PAIRS = 0.5  # of the budget, where the load comes after them
@@ -48,8 +48,8 @@ def measure(
     are slow in rare bursts can pass unseen. A model whose calls take over 2.7 ms is decided after 370 clean ones, and
     exactly on its limit it then passes 37 % (runs of 3 slow calls) to 72 % (runs of 10) of the time.
 
-    An open loop is looked at twice at most, each time at one window by itself. There, where requests wait for each
-    other, samples count for as many as are independent, and nothing is met while the queue shows no end of growing.
+    An open loop is looked at once, at the end of one window. There, where requests wait for each other, samples count
+    for as many as are independent, and nothing is met while the queue shows no end of growing.
 
     `cold_ms` and `load_ms` are None: they need a fresh process. Throughput counts the samples of a batch.
     """
@@ -65,7 +65,8 @@ def measure(
         speedup = summary.speedup((yield from _looked(pairing, pairs, part)))
     alone = replace(pairing, openers=tuple(openers[-1:]) * load.opened, drive=_driven_by(load))
     if load.open:
-        seen = yield from _watched(alone, _windows(load, experiment, budget), experiment, budget)
+        look = _window(load, experiment)
+        seen = Seen((yield from watch(look, alone, budget)), look.share, None, _samples(feeds[0]))
     else:
         seen = yield from _looked(alone, replace(experiment, ratios=()), budget)
     return summary.summed_up(seen, experiment, speedup)
@@ -126,23 +127,14 @@ def _turn_s(rounds: Rounds) -> float:
     return sum(timing.seconds for timing in rounds.windows[0]) / rounds.calls()
 
 
-def _windows(load: Constant | Poisson | Trace, experiment: Experiment, budget: Budget) -> tuple[Look, ...]:
-    calls, most = looks.fewest(experiment.targets), experiment.max_samples
+def _window(load: Constant | Poisson | Trace, experiment: Experiment) -> Look:
+    """Plan the one window of an open loop: all of the budget if something is asked, for stalls may be rare."""
+    most = experiment.max_samples
     if isinstance(load, Trace):
         return looks.once(len(load.arrivals_s()))
-    if experiment.targets:
-        return looks.windows(load.rate, calls, budget.left_s(), most)
-    return (looks.remainder(most) if experiment.fill else looks.window(load.rate, calls, most),)
-
-
-def _watched(way: Way, planned: Sequence[Look], experiment: Experiment, budget: Budget) -> Work[Seen]:
-    """Look at one window of an open loop after another, each by itself, until all targets are decided."""
-    for look in planned:
-        rounds = yield from watch(look, way, budget)
-        seen = Seen(rounds, look.share, None, _samples(way.feeds[0]))
-        if rounds.overloaded() or summary.is_decided(seen, replace(experiment, ratios=(), rates=())):
-            break
-    return seen
+    if experiment.targets or experiment.fill:
+        return looks.remainder(most)
+    return looks.window(load.rate, looks.fewest(()), most)
 
 
 def _samples(feeds: Feeds) -> int:

@@ -76,17 +76,13 @@ class Rounds:
         """Give the calls of one session in all rounds."""
         return sum(len(window[0].latencies_ns) for window in self.windows)
 
-    def overloaded(self) -> bool:
-        """Say whether requests came faster than they were answered."""
-        return any(timing.overloaded for window in self.windows for timing in window)
-
 
 def extend(rounds: Rounds, look: Look, way: Way, budget: Budget) -> Work[Rounds]:
-    """Add rounds until a look's calls are made, the sessions are overloaded, or another round does not fit the budget.
+    """Add rounds until a look's calls are made, or another round does not fit the budget.
 
     The first round is always made, with at least one call.
     """
-    while rounds.calls() < look.calls and not rounds.overloaded() and _fits(rounds, budget):
+    while rounds.calls() < look.calls and _fits(rounds, budget):
         rounds = yield from relayed(_round(rounds, look, way, budget), partial(_of_look, rounds.calls(), look.calls))
     return rounds
 

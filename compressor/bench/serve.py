@@ -118,8 +118,10 @@ class Line:
 
     def _is_over(self) -> bool:
         now_ns = self.clock.now_ns()
+        if not self.taken:  # one request is answered in any case
+            return self.ended
         if self._due_ns is None:
-            return self.ended or (self.taken > 0 and now_ns >= self._deadline_ns)
+            return self.ended or now_ns >= self._deadline_ns
         late_ns = now_ns - self._begin_ns - self._due_ns[self.taken]
         bound_ns = min(_LATE_NS, (self._deadline_ns - self._begin_ns) / _LATE_SHARE)
         patient = late_ns <= bound_ns or (now_ns < self._deadline_ns and late_ns <= _LATE_CALLS * self._service_ns())
@@ -215,4 +217,4 @@ def _is_behind(due_ns: Array, taken_ns: Array, workers: int) -> bool:
     calls_ns = taken_ns[:, 1] - taken_ns[:, 0]
     arrivals = np.histogram(due_ns, _BLOCKS)[0]
     variance = arrivals.var() / arrivals.mean() + (calls_ns.std() / max(1.0, calls_ns.mean())) ** 2
-    return bool(left > _UNLIKELY * math.sqrt(len(due_ns) * variance))
+    return bool(left > max(_UNLIKELY, _UNLIKELY * math.sqrt(len(due_ns) * variance)))

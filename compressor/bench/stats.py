@@ -49,12 +49,12 @@ def design_effect(latencies: Array) -> float:
     The variance of the means of 20 blocks over what it were if the samples' ranks came independently, or rather its
     upper limit at 80 %. Where samples depend on each other for longer than a block, about 14 of them are left.
     """
-    size = len(latencies) // _BLOCKS
-    if size == 0:
+    if len(latencies) < _BLOCKS:
         return 1.0
     _, place, ties = np.unique(latencies, return_inverse=True, return_counts=True)
     ranks = (ties.cumsum() - ties / 2)[place]
-    means = ranks[: size * _BLOCKS].reshape(_BLOCKS, size).mean(axis=1)
+    means = np.array([block.mean() for block in np.array_split(ranks, _BLOCKS)])
+    size = len(latencies) / _BLOCKS
     return max(1.0, _UNCERTAIN * size * float(means.var(ddof=1) / ranks.var())) if len(ties) > 1 else 1.0
 
 

@@ -77,6 +77,7 @@ class _Case:
     """All calls of one session, and what their queue did: what makes their latencies prove less than they seem to."""
 
     timing: Timing
+    open: bool
     growing: bool
     deff: float
 
@@ -85,17 +86,18 @@ class _Case:
         """Join the windows of a session."""
         timing = _join(windows)
         if not experiment.load.open:
-            return cls(timing, growing=False, deff=1.0)
+            return cls(timing, open=False, growing=False, deff=1.0)
         call_ms = seen.rounds.turn_s * 1e3 / experiment.load.opened
-        return cls(timing, stats.grows(_ms(timing), call_ms), stats.design_effect(timing.latencies_ns))
+        growing = stats.grows(_ms(timing), call_ms)
+        return cls(timing, open=True, growing=growing, deff=stats.design_effect(timing.latencies_ns))
 
     def bound(self, percentile: float, confidence: float, limit_ms: float | None = None) -> Bound:
         """Bound a percentile, without an upper limit where latencies would have gone on to grow."""
         found = stats.bound(_ms(self.timing), percentile, confidence, limit_ms, self.deff)
         if self.growing or self.timing.overloaded:
             return replace(found, high_ms=None, steady=False)
-        few = self.deff > 1 and len(self.timing.latencies_ns) / self.deff < stats.FEWEST_INDEPENDENT
-        return replace(found, steady=False) if few else found
+        few = len(self.timing.latencies_ns) / self.deff < stats.FEWEST_INDEPENDENT
+        return replace(found, steady=False) if self.open and few else found
 
 
 def _latency(windows: Sequence[Timing], seen: Seen, experiment: Experiment) -> Latency:

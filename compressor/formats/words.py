@@ -17,6 +17,8 @@ MINIMUM = f"{(MINIMUM_EFFECT - 1) * 100:.0f} %"
 """The least difference of speed that counts."""
 _AGREEMENT = "agreement"
 _LARGE = 10_000
+_ENOUGH = 370
+"""Independent samples that support an upper limit of the p99 at the stricter confidence of a first look."""
 Escape = Callable[[str], str]
 
 
@@ -81,7 +83,9 @@ def at_most(value_ms: float, high_ms: float | None, latency: Latency) -> str:
     """Give the upper limit of a percentile, how few the samples are that would have to support it, or a lower limit."""
     if strain(latency):
         return f"at least {human_ms(value_ms)}"
-    return human_ms(high_ms) if high_ms is not None else f"n = {latency.n}, too few"
+    if high_ms is not None:
+        return human_ms(high_ms)
+    return f"n = {latency.n}, {'too few' if latency.n < _ENOUGH else 'not independent'}"
 
 
 def ratio(value: float) -> str:

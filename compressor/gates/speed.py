@@ -78,11 +78,9 @@ class Speedup(BaseModel, frozen=True, extra="forbid"):
 def reached(latency: records.Latency, least_per_s: float) -> bool | None:
     """Say whether so many samples a second are answered in a closed loop; a busy machine proves nothing against it."""
     low, high = latency.throughput_low_per_s, latency.throughput_high_per_s
-    if low is None or high is None:
-        return None
-    if low >= least_per_s:
+    if low is not None and low >= least_per_s:
         return True
-    return None if high >= least_per_s or busy(latency) else False
+    return None if high is None or high >= least_per_s or busy(latency) else False
 
 
 def relation(speedup: records.Speedup) -> Relation:
@@ -118,10 +116,11 @@ def extremes(speedup: records.Speedup) -> tuple[float, float]:
 
 def _closed(trial: Trial, latency: records.Latency, least_per_s: float) -> tuple[bool | None, str]:
     low, high, asked = latency.throughput_low_per_s, latency.throughput_high_per_s, human_rate(least_per_s)
-    if low is None or high is None:
+    if low is None:
         return None, f"too few samples bound the throughput, of which {asked} is asked: {LONGER}"
     met = reached(latency, least_per_s)
-    reason = f"{human_rate(low)} to {human_rate(high)} (95% interval) are answered where {asked} is asked"
+    answered = f"{human_rate(low)} to {human_rate(high)}" if high is not None else f"at least {human_rate(low)}"
+    reason = f"{answered} (95% interval) are answered where {asked} is asked"
     if met is None:
         reason += blame(latency, trial) if busy(latency) else f", which is not decided: {LONGER}"
     return met, reason

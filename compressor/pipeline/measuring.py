@@ -69,7 +69,9 @@ def side_by_side(steps: Steps, built: tuple[Built, Built], set_: Scene) -> Work[
 
 def _times(steps: Steps, name: str, built: tuple[Built, ...], set_: Scene) -> Work[tuple[Measured, ...]]:
     spots = tuple(_spot(point, set_, name) for point in set_.points)
-    budget_s = sum(spot.experiment.budget_s for spot in spots) + (set_.paced_s or 0.0)
+    budget_s = sum(spot.experiment.budget_s for spot in spots)
+    if set_.paced_s is not None:  # of a slow model it takes longer, but no longer than any other
+        budget_s += set_.recipe.limits.measure
     step, arguments = f"{name}: measure" if name else "measure", (built, set_.run, spots, set_.paced_s)
     return (yield from steps.call(step, timing.timed, *arguments, more_s=budget_s)).value
 

@@ -22,6 +22,10 @@ from compressor.plan.threads import oversubscribed
 from compressor.recipe import Recipe, Rung
 from compressor.records import Environment, Feeds, Model, Shapes
 from compressor.samples import Samples
+from compressor.units import write_seconds
+
+_PLAYED = 0.9
+"""Share of a measurement that a trace has for itself at the least."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ def make(job: Job) -> Plan:
         warnings=(
             *sets.warnings,
             *notes,
+            *_cut(recipe),
             *_doubts(job.recipe.data.metric, model, sets, metric, steady=steady),
             *_crowded(recipe, environment, compressed=job.compressed),
         ),
@@ -133,6 +138,16 @@ def _load(load: Load, folder: Path) -> Load:
     settled = load.model_copy(update={"path": data.located(load.path, folder)})
     settled.arrivals_s()
     return settled
+
+
+def _cut(recipe: Recipe) -> Iterator[str]:
+    """Say so if a trace lasts longer than a measurement may, of which opening and warming up take a part too."""
+    most_s = recipe.limits.measure
+    if isinstance(recipe.load, Trace) and (lasts_s := float(recipe.load.arrivals_s()[-1])) > _PLAYED * most_s:
+        yield (
+            f"{recipe.load.path}: lasts {lasts_s:.4g} s, of which only what comes in the first {write_seconds(most_s)} "
+            "less the warm-up is played: raise limits.measure or --duration"
+        )
 
 
 def _runs(model: Model, sets: Sets) -> bool:

@@ -52,11 +52,13 @@ class Bound:
 
 @dataclass(frozen=True)
 class Timing:
-    """What a load saw: raw latencies in nanoseconds, in the order of their calls, and the wall time of it all.
+    """What a load saw: raw latencies in nanoseconds, in the order of their calls, and in how many seconds they came.
+
+    `seconds` is the wall time, or for one worker without a schedule the time in its own calls.
 
     `stalled`: share of that time in which some task of the machine waited for a CPU, None where nobody counts.
-    `offered_per_s`: requests that were due a second, in an open loop. `overloaded`: it was cut short because requests
-    came faster than they were answered.
+    `offered_per_s`: requests that were due a second, in an open loop. `overloaded`: requests came faster than they were
+    answered, for which a window may be cut short.
     """
 
     latencies_ns: npt.NDArray[np.int64]

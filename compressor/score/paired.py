@@ -15,11 +15,12 @@ import numpy.typing as npt
 from compressor.records import Array, Outputs
 from compressor.score.difference import powers
 from compressor.score.intervals import unseen
-from compressor.score.metrics import Metric
+from compressor.score.metrics import Metric, mean
 from compressor.score.truth import Truth, Values
 
 _PLENTY = 30  # changed samples from which on the bootstrap is left alone
 _SWAPS = 50
+_VISIBLE = 0.001
 
 _Index = npt.NDArray[np.intp]
 
@@ -108,15 +109,21 @@ def hidden(pair: Paired, drops: Array, seed: int) -> float:
     `unseen`), each is taken to move the metric as one does whose output is swapped for another sample's: the largest
     of up to 50 such moves, infinite if none moves it. So where every change costs the same, the limit is the exact one
     of a share. From 30 changed samples on nothing is added, nor where the drop is infinite. m is how many rows differ
-    (NaN from NaN, too); where rounding makes all of them differ, it is less, read off the resamples: exp(-m) of them
-    hold no changed sample and so do not drop.
+    (NaN from NaN, too); where rounding makes all of them differ, it is less: of a mean, those that moved it by over a
+    thousandth of the largest swap's move; else as read off the resamples, of which exp(-m) hold no changed sample and
+    do not drop.
 
     Source: the interval of Clopper and Pearson 1934, Biometrika 26:404, scaled from a share to a metric as auditors
     scale it from errors to amounts (Stringer 1963, Proceedings of the Business and Economic Statistics Section 405).
     """
     changed = _changed(pair, drops) if np.isfinite(drop(pair.metric, whole(pair))) else math.inf
+    if changed == math.inf or (changed >= _PLENTY and not _is_mean(pair)):
+        return 0.0
+    worth = _worth(pair, min(_SWAPS, len(drops) // 4), seed)
+    if _is_mean(pair) and worth < math.inf:
+        changed = min(changed, _visible(pair, worth))
     share = unseen(changed, pair.n) if changed < _PLENTY else 0.0
-    return share * pair.n * _worth(pair, min(_SWAPS, len(drops) // 4), seed) if share else 0.0
+    return share * pair.n * worth if share else 0.0
 
 
 def _number(metric: Metric, side: Values) -> float:
@@ -131,6 +138,17 @@ def _held(truth: Truth, index: _Index) -> Truth:
 def _changed(pair: Paired, drops: Array) -> float:
     still = float((drops == 0).mean())
     return min(_differing(pair), -math.log(still) if still else math.inf)
+
+
+def _is_mean(pair: Paired) -> bool:
+    return pair.by_sample and pair.metric.over is mean
+
+
+def _visible(pair: Paired, worth: float) -> int:
+    """Count the samples that move a mean by more than rounding does."""
+    before, now = map(np.asarray, pair.sides)
+    scale = abs(float(before.mean())) if pair.metric.lower_is_better else 1.0
+    return int((np.abs(now - before) > _VISIBLE * worth * scale * pair.n).sum())
 
 
 def _differing(pair: Paired) -> int:

@@ -526,3 +526,10 @@ def test_only_the_calls_of_one_closed_worker_can_be_pairs() -> None:
     assert [load.open for load in loads] == [False, False, True, True, True]
     assert [load.opened for load in loads] == [1] * 5
     assert Trace(path=Path("a"), workers=3, sessions="own").opened == 3
+
+
+@pytest.mark.parametrize("load", [Constant(rate="1/s"), Poisson(rate="1/s")])
+def test_one_request_is_answered_even_when_the_time_is_over(load: AnyLoad) -> None:
+    host = Host()
+    timing = drive(load, host, host.session(lambda _: 10 * MS), 5, seconds=-1)
+    assert timing.latencies_ns.tolist() == [10 * MS]

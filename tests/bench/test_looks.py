@@ -28,15 +28,10 @@ def test_no_look_is_planned_that_the_budget_does_not_reach(reach: int, shares: l
     assert all(look.calls * 1.3 < reach for look in planned[:-1])
 
 
-def test_the_first_window_of_an_open_loop_is_long_enough_and_the_second_longer() -> None:
-    first, second = looks.windows(50, 370, 60, 10**5)
-    assert (first.seconds, first.share) == (pytest.approx(14.8), 0.5)
-    assert (second.seconds, second.share) == (math.inf, 0.5)
-    assert looks.windows(1000, 370, 60, 10**5)[0].seconds == 10
-    (only,) = looks.windows(50, 370, 29, 10**5)
-    assert (only.seconds, only.share) == (math.inf, 1)
+def test_a_window_of_an_open_loop_is_long_enough_and_settles_first() -> None:
     assert looks.window(50, 370, 10**5).seconds == pytest.approx(14.8)
-    assert {look.settling for look in (first, second, only)} == {0.1}
+    assert looks.window(1000, 370, 10**5).seconds == 10
+    assert looks.remainder(10**5) == looks.Look(10**5, 1, 1.0, math.inf, 0.1)
 
 
 def test_the_first_look_is_where_clean_samples_decide_every_target() -> None:

@@ -1,15 +1,11 @@
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from host import Host, finish
 
-from compressor.bench.clock import Clock
-from compressor.bench.load import Window
 from compressor.bench.looks import Look
 from compressor.bench.pairs import interleaved
 from compressor.bench.rounds import Budget, Drive, Rounds, Way, extend
-from compressor.records import Feeds, Progress, Session, Timing, Work
+from compressor.records import Feeds
 
 FEEDS: tuple[Feeds, ...] = tuple({"x": np.full((1, 3), i)} for i in range(3))
 
@@ -61,16 +57,3 @@ def test_opening_is_a_small_share_of_what_is_spent() -> None:
     rounds = extended(host, 10, Look(10**6, 24, 1), 100)
     assert rounds.overhead_s < 25
     assert len(rounds.windows) >= 8
-
-
-def test_an_overload_ends_it() -> None:
-    def drive(
-        sessions: Sequence[Session], feeds: Sequence[Feeds], window: Window, clock: Clock
-    ) -> Work[tuple[Timing, ...]]:
-        del sessions, feeds, window, clock
-        yield Progress("measure", 5, 5)
-        return (Timing(np.ones(5, np.int64), 1.0, 0.0, overloaded=True),)
-
-    rounds = extended(Host(), 10, Look(320, 8, 1), 1000, drive)
-    assert sizes(rounds) == [5]
-    assert rounds.overloaded()

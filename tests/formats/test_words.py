@@ -85,6 +85,7 @@ def test_a_batch_is_counted_in_samples() -> None:
 def test_a_limit_is_a_number_only_where_samples_support_it() -> None:
     assert words.at_most(60.0, 80.0, CLOSED) == "80 ms"
     assert words.at_most(60.0, None, CLOSED) == "n = 100, too few"
+    assert words.at_most(60.0, None, replace(CLOSED, n=2000)) == "n = 2000, not independent"
     assert words.median(CLOSED) == "1 ms"
 
 

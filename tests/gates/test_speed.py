@@ -315,3 +315,10 @@ def test_no_verdict_is_better_for_a_machine_that_is_busy(ends: list[float], roun
     ]
     for calm, hectic in zip(*judged, strict=True):
         assert hectic in {calm, None, "undecided"}
+
+
+def test_a_rate_that_is_reached_needs_no_upper_limit() -> None:
+    verdict = read(THROUGHPUT).judge(None, trial(**answered(600, None)))
+    assert verdict.met is True
+    assert verdict.reason.startswith("at least 600/s (95% interval) are answered where ")
+    assert read(THROUGHPUT).judge(None, trial(**answered(100, None))).met is None

@@ -140,8 +140,10 @@ def test_an_open_loop_is_its_own_pace(model: Path, tmp_path: Path) -> None:
         wanted = asked(model, f"load: {load}\nlimits: {{measure: 5s}}")
         settled = planned(wanted, tmp_path)
         assert _scene(settled, wanted, tmp_path).paced_s == paced_s
-        filled = _scene(settled, replace(wanted, fill=True), tmp_path)
-        assert (filled.paced_s, filled.fill) == (paced_s and 5.0, True)
+        judged = _scene(settled, replace(wanted, fill=True), tmp_path)
+        assert (judged.paced_s, judged.fill) == (paced_s, True), "the time is for what a gate asks"
+        unasked = replace(settled, recipe=settled.recipe.model_copy(update={"gates": ()}))
+        assert _scene(unasked, replace(wanted, fill=True), tmp_path).paced_s == (paced_s and 5.0)
 
 
 def test_the_latency_gate_is_asked_at_each_batch_and_no_other_gate_is() -> None:

@@ -116,6 +116,15 @@ def test_a_trace_is_looked_for_beside_the_recipe_and_read(model: Path) -> None:
         make(model, "load: {trace: {path: none.csv}}")
 
 
+def test_a_trace_that_lasts_longer_than_a_measurement_is_warned_about(model: Path) -> None:
+    (model.parent / "arrivals.csv").write_text("5\n6\n105\n")
+    told = [w for w in make(model, "load: {trace: {path: arrivals.csv}}").warnings if "arrivals.csv" in w]
+    assert len(told) == 1
+    assert "lasts 100 s, of which only what comes in the first 60s less the warm-up is played: raise" in told[0]
+    made = make(model, "load: {trace: {path: arrivals.csv}}\nlimits: {measure: 120s}")
+    assert not any("arrivals.csv" in warning for warning in made.warnings)
+
+
 def test_an_alphabet_is_looked_for_beside_the_recipe(model: Path) -> None:
     (model.parent / "letters.txt").write_text("a\nb\n")
     assert make(model, "data: {alphabet: letters.txt}").recipe.data.alphabet == model.parent / "letters.txt"
