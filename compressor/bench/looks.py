@@ -22,6 +22,8 @@ _STEP = 10  # numbers of calls are multiples of it
 _ROUNDS_OF_ENDLESS = 24
 _WINDOW_S = 10.0
 _SETTLING = 0.1
+_SHARE_OF_QUEUE = 0.5
+"""Of the permitted error, for an open loop: how many of its samples are independent is an estimate, too."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def endless() -> tuple[Look, ...]:
 
 def once(calls: int) -> Look:
     """Plan one look after exactly so many calls: what was recorded has a beginning and an end."""
-    return Look(calls, 1, 1.0)
+    return Look(calls, 1, _SHARE_OF_QUEUE)
 
 
 def fewest(targets: Sequence[Target]) -> int:
@@ -89,7 +91,7 @@ def remainder(most: int) -> Look:
 
     What comes in the first tenth of a window does not count, for it meets an empty queue.
     """
-    return Look(most, 1, 1.0, settling=_SETTLING)
+    return Look(most, 1, _SHARE_OF_QUEUE, settling=_SETTLING)
 
 
 def last_share(calls: int, first: int) -> float:

@@ -46,7 +46,7 @@ def measure(
 
     In a closed loop this is a promise for calls that are slow independently of each other. A known limit: calls that
     are slow in rare bursts can pass unseen. A model whose calls take over 2.7 ms is decided after 370 clean ones, and
-    exactly on its limit it then passes 37 % (runs of 3 slow calls) to 72 % (runs of 10) of the time.
+    exactly on its limit it then passes 35 % (runs of 3 slow calls) to 68 % (runs of 10) of the time.
 
     An open loop is looked at once, at the end of one window. There, where requests wait for each other, samples count
     for as many as are independent, and nothing is met while the queue shows no end of growing.

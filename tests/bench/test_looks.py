@@ -31,7 +31,7 @@ def test_no_look_is_planned_that_the_budget_does_not_reach(reach: int, shares: l
 def test_a_window_of_an_open_loop_is_long_enough_and_settles_first() -> None:
     assert looks.window(50, 370, 10**5).seconds == pytest.approx(14.8)
     assert looks.window(1000, 370, 10**5).seconds == 10
-    assert looks.remainder(10**5) == looks.Look(10**5, 1, 1.0, math.inf, 0.1)
+    assert looks.remainder(10**5) == looks.Look(10**5, 1, 0.5, math.inf, 0.1)
 
 
 def test_the_first_look_is_where_clean_samples_decide_every_target() -> None:
