@@ -1,6 +1,7 @@
 """What a number depends on besides the model: CPUs, instruction sets, memory, load, GPU and package versions.
 
-Add a fact as a function here; it asks the operating system or package metadata and imports no package to find out.
+Add a fact as a function here; it asks the operating system or package metadata and imports no package to find out. What
+INT8 form suits which machine stands in `schemes`.
 """
 
 from __future__ import annotations

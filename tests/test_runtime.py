@@ -160,7 +160,7 @@ def test_a_closed_session_cannot_be_called(tmp_path: Path) -> None:
 
 
 def test_options_reach_the_session() -> None:
-    made = runtime._session_options({**runtime.options(3, spinning=True), "session.disable_quant_qdq": "1"})
+    made = runtime.session._session_options({**runtime.options(3, spinning=True), "session.disable_quant_qdq": "1"})
     assert (made.intra_op_num_threads, made.inter_op_num_threads) == (3, 1)
     assert made.get_session_config_entry("session.intra_op.allow_spinning") == "1"
     assert made.get_session_config_entry("session.disable_quant_qdq") == "1"
@@ -179,9 +179,56 @@ QDQ_WEIGHTS = {
 
 def test_audit_counts_integer_and_float_nodes_and_pairs_left_over(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", QDQ, weights=QDQ_WEIGHTS)
-    found = runtime.audit(path, OPTIONS, {"y": "because"})
+    found = runtime.audit(path, OPTIONS, {"other": "because"})
     assert (found.integer_nodes, found.float_nodes, found.qdq_left) == (1, 1, 2)
-    assert found.excluded == {"y": "because"}
+    assert found.integer == {"QLinearMatMul": 1}
+    assert found.excluded == {"other": "because"}
+
+
+def test_audit_names_what_blocks_a_pair_and_leaves_the_boundary_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", QDQ, weights=QDQ_WEIGHTS)
+    # x is quantized for the first MatMul, which is needed; m is dequantized for the second
+    assert runtime.audit(path, OPTIONS, {}).blocked == {"m": "its reader y (MatMul) stays float"}
+
+
+NAMED = """[q] q = QuantizeLinear(x, s, zu) [d] d = DequantizeLinear(q, s, zu) [p] p = HardSwish(d)
+[pq] pq = QuantizeLinear(p, s, zu) [pd] pd = DequantizeLinear(pq, s, zu) [wd] wd = DequantizeLinear(W, s, zs)
+[first] m = MatMul(pd, wd) [mq] mq = QuantizeLinear(m, s, zu) [md] md = DequantizeLinear(mq, s, zu)
+[turn] t = Transpose<perm=[1,0]>(md) [last] u = MatMul(F, t) [back] v = Transpose<perm=[1,0]>(u)
+[yq] yq = QuantizeLinear(v, s, zu) [yd] y = DequantizeLinear(yq, s, zu)"""
+
+
+def test_a_blocker_is_an_operator_without_kernel_or_a_node_behind_nodes_that_only_move_values(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", NAMED, weights=QDQ_WEIGHTS)
+    found = runtime.audit(path, OPTIONS, {"last": "it is the last"})
+    assert found.integer == {"QLinearMatMul": 1}
+    assert found.blocked == {
+        "x": "HardSwish has no integer kernel",
+        "p": "HardSwish has no integer kernel",
+        "t": "its reader last (MatMul) was left float (it is the last)",
+        "u": "its source last (MatMul) was left float (it is the last)",
+    }
+
+
+def test_a_pair_between_two_types_is_called_so(tmp_path: Path) -> None:
+    body = """q = QuantizeLinear(x, s, zu) d = DequantizeLinear(q, s, zu)
+    r = QuantizeLinear(d, s2, zs) y = DequantizeLinear(r, s2, zs)"""
+    path = write(tmp_path / "m.onnx", body, weights={**QDQ_WEIGHTS, "s2": np.array(0.1, np.float32)})
+    assert set(runtime.audit(path, OPTIONS, {}).blocked.values()) == {
+        "it is quantized again, with another scale or type"
+    }
+
+
+def test_a_convolution_in_another_layout_fuses_whole_and_nothing_blocks(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[1,3,8,8] x) => (float[1,4,8,8] y) {
+      q = QuantizeLinear(x, s, zu) d = DequantizeLinear(q, s, zu) w = DequantizeLinear(W, s, zs)
+      c = Conv<pads=[1,1,1,1]>(d, w) r = QuantizeLinear(c, s, zu) y = DequantizeLinear(r, s, zu) }"""
+    model = onnx.parser.parse_model(text)
+    weights = {**QDQ_WEIGHTS, "W": np.ones((4, 3, 3, 3), np.int8)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    onnx.save(model, tmp_path / "m.onnx")
+    found = runtime.audit(tmp_path / "m.onnx", OPTIONS, {})
+    assert (found.integer, found.qdq_left, found.blocked) == ({"QLinearConv": 1}, 2, {})
 
 
 def test_emulated_options_compute_the_same_file_in_float(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ Duration = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Threads of a session; default: the usable CPUs.")]
 Engine = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="auto or onnxruntime.")]
+Target = Annotated[
+    str | None, typer.Option("--target", metavar="NAME", help="Kind of machine that INT8 is for, e.g. x86-avx2.")
+]
 Registry = Annotated[str | None, typer.Option("--registry", metavar="URI", help="MLflow tracking URI, or none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and the result on stdout only.")]

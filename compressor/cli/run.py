@@ -37,6 +37,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
     registry: options.Registry = None,
     name: Annotated[str | None, typer.Option(help="Name of the registered model.")] = None,
     threads: options.Threads = None,
+    target: options.Target = None,
     every: Annotated[bool, typer.Option("--all", help="Climb every rung, also past one that is enough.")] = False,  # noqa: FBT002
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show the plan, stop.")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json on stdout.")] = False,  # noqa: FBT002
@@ -61,6 +62,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
         registry=registry,
         name=name,
         threads=threads,
+        target=target,
         rate=rate,
         metric=metric,
     )

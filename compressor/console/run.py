@@ -23,6 +23,8 @@ def verdict(done: Result) -> None:
     warn(report.warnings)
     say(f"{report.verdict}: {formats.sentence(report)}", style=STYLES[report.verdict], wrap=True)
     if (chosen := formats.chosen_trial(report)) is not None:
+        for stage in filter(None, map(formats.tried.sentence, chosen.stages)):
+            say(f"tried     {stage}", wrap=True)
         say(f"artifact  {folder / chosen.artifacts[0].files[0].path}")
     else:
         say(f"artifacts {folder / 'artifacts'} (none is chosen)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from compressor.errors import InputError
-from compressor.formats import benched, compared, markdown, noise, report_json
+from compressor.formats import benched, compared, markdown, noise, report_json, tried
 from compressor.formats.report_json import read
 from compressor.formats.sentence import chosen_trial, sentence
 from compressor.formats.snippet import snippet
@@ -25,6 +25,7 @@ __all__ = [
     "render",
     "sentence",
     "snippet",
+    "tried",
 ]
 
 Format = Callable[[Report], str]

@@ -126,6 +126,16 @@ def score_words(score: Score) -> str:
     return f"{with_interval(score.value, score.low, score.high)} ({of}n = {score.n}{exact})"
 
 
+def saturated(score: Score) -> str:
+    """Say what this CPU's kernels do to a score; empty where exact arithmetic gives the same."""
+    if score.emulated is None or number(score.emulated) == number(score.value):
+        return ""
+    return (
+        f"{score.metric} is {number(score.value)} here and {number(score.emulated)} with exact integers: the integer "
+        "kernels of this CPU saturate, so that the difference is the CPU's and not the model's"
+    )
+
+
 def referred(score: Score, other: str) -> str:
     """Say what a score that needs another model's outputs says of these."""
     return f"{_AGREEMENT if score.metric == _AGREEMENT else 'compared'} with {other}"

@@ -6,6 +6,7 @@ Add a gate as a class with a `judge` in the module of its kind, and to the union
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from compressor import records
@@ -44,6 +45,7 @@ __all__ = [
     "Startup",
     "Throughput",
     "cost",
+    "elsewhere",
     "implicit",
     "not_slower",
     "points",
@@ -56,6 +58,7 @@ __all__ = [
     "unfit",
 ]
 
+_TIMED = frozenset({"ms", "/s", "x", "USD/1M"})  # units of verdicts that rest on how fast this machine is
 _STARTS = 5  # the largest of five is an upper limit of the median at 1 - 2^-5, which is over 95 %
 
 Gate = Annotated[
@@ -107,6 +110,11 @@ def unfit(gates: Sequence[Gate], metric: str) -> str | None:
     return next(filter(None, (gate.unfit(metric) for gate in gates if isinstance(gate, Accuracy))), None)
 
 
+def elsewhere(verdicts: Sequence[Verdict], target: str) -> tuple[Verdict, ...]:
+    """Give the verdicts as far as they hold on another machine: what rests on time is undecided there."""
+    return tuple(_elsewhere(verdict, target) if verdict.unit in _TIMED else verdict for verdict in verdicts)
+
+
 def implicit(trial: Trial, rivals: Sequence[Trial]) -> tuple[Verdict, ...]:
     """Give the verdicts that no recipe asks for and every rung must not have.
 
@@ -115,3 +123,7 @@ def implicit(trial: Trial, rivals: Sequence[Trial]) -> tuple[Verdict, ...]:
     """
     verdicts = (*(regression(rival, trial) for rival in rivals), unchanged(trial), uncalibrated(trial))
     return tuple(sorted((verdict for verdict in verdicts if verdict), key=lambda verdict: verdict.met is None))[:1]
+
+
+def _elsewhere(verdict: Verdict, target: str) -> Verdict:
+    return replace(verdict, met=None, reason=f"{verdict.reason}; but that is here, and the target is {target}")

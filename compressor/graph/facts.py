@@ -20,6 +20,7 @@ _SAME_VALUES = frozenset(
     {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
 _FEW = 0.2  # share of Conv in the weight bytes that a transformer may have (patch embedding)
+_HALF = 0.5
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,13 @@ def looks_like_transformer(path: Path) -> bool:
     attends = any("Attention" in node.op_type or _weighs(node) for node in count.nodes(model))
     total, _ = count.weight_bytes(model)
     return attends and _conv_bytes(model) <= _FEW * total
+
+
+def is_mostly_products(path: Path) -> bool:
+    """Tell whether most of the weights are of matrix products and tables rather than of convolutions."""
+    model = files.load(path)
+    total, _ = count.weight_bytes(model)
+    return _conv_bytes(model) < _HALF * total
 
 
 def _macs(model: ir.Model, static: records.Shapes | None) -> int | None:

@@ -12,12 +12,14 @@ from pathlib import Path
 from compressor import gates, score
 from compressor.engines import Engine
 from compressor.errors import RungError
+from compressor.isolation import Returned
 from compressor.pipeline import choose, measuring, work
 from compressor.pipeline import quality as judging
 from compressor.pipeline.built import Built
 from compressor.pipeline.quality import Quality, Scoring
+from compressor.pipeline.search import Outcome, Search, search, with_outcome
 from compressor.pipeline.steps import Steps
-from compressor.pipeline.work import Given
+from compressor.pipeline.work import Given, Made
 from compressor.plan import Plan
 from compressor.recipe import BASELINE, Rung
 from compressor.records import (
@@ -31,9 +33,23 @@ from compressor.records import (
     Trial,
     Work,
 )
-from compressor.stages import Stage
+from compressor.stages import Stage, Supply
 
-Climb = Generator[Progress | Trial, None, tuple[Trial, tuple[Trial, ...]]]
+Climb = Generator[Progress | Trial, None, "Climbed"]
+_FEWEST_TO_DIVIDE = 16
+"""Of fewer samples all calibrate and all check."""
+_SHARE_HELD_OUT = 5
+_MOST_HELD_OUT = 16
+"""As many are looked at whenever something is decided; with more, fewer would calibrate."""
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """The trials of a climb, and the rungs with every choice written out."""
+
+    baseline: Trial
+    trials: tuple[Trial, ...]
+    rungs: tuple[Rung, ...]
 
 
 @dataclass(frozen=True)
@@ -46,7 +62,7 @@ class Base:
 
 
 def climb(plan: Plan, run: Path, *, every: bool, verbose: bool) -> Climb:
-    """Yield each trial once it is judged; return the baseline's and the rungs' trials.
+    """Yield each trial once it is judged; return all of them.
 
     Args:
         plan: What to do, with nothing left open.
@@ -60,7 +76,7 @@ def climb(plan: Plan, run: Path, *, every: bool, verbose: bool) -> Climb:
     except RungError as error:
         trial = _failed(BASELINE, climbing.steps.now, error)
         yield trial
-        return trial, ()
+        return Climbed(trial, (), plan.recipe.rungs)
     yield base.trial
     trials: list[Trial] = []
     for rung in plan.recipe.rungs:
@@ -74,7 +90,7 @@ def climb(plan: Plan, run: Path, *, every: bool, verbose: bool) -> Climb:
         yield trial
         if choose.passed(trial) and not every:
             break
-    return base.trial, tuple(trials)
+    return Climbed(base.trial, tuple(trials), climbing.resolved())
 
 
 class _Climb:
@@ -86,9 +102,10 @@ class _Climb:
         self.steps = Steps(plan.recipe.limits, verbose=verbose)
         self.scene = replace(measuring.scene(plan, run), raw=run / "raw")
         self.scoring = _scoring(plan)
-        self.given = Given(plan.model, plan.shapes, plan.calibration, run, plan.steady)
+        self.given = Given(plan.model, plan.shapes, _supply(plan, self.scratch / "kept"), run, plan.steady)
         self.seen: dict[tuple[object, ...], tuple[Quality | None, Measurement]] = {}
         self.made: dict[tuple[Stage, ...], Candidate] = {}  # what a rung's first stages made serves the next rung too
+        self.settled: dict[tuple[Stage, ...], Stage] = {}  # the last of these stages, with nothing left open
 
     def baseline(self) -> Work[Base]:
         """Measure and score the original."""
@@ -120,7 +137,7 @@ class _Climb:
         for last in range(len(rung.stages)):
             chain = rung.stages[: last + 1]
             if chain not in self.made:
-                self.made[chain] = yield from self.applied(rung.name, chain[-1], candidate)
+                self.settled[chain], self.made[chain] = yield from self.applied(rung, chain[-1], candidate)
             candidate = self.made[chain]
         return candidate
 
@@ -134,16 +151,46 @@ class _Climb:
             self.made[()] = Candidate(made.model, (did,))
         return self.made[()]
 
-    def applied(self, rung: str, stage: Stage, before: Candidate) -> Work[Candidate]:
-        """Apply one stage in a child."""
-        name = type(stage).__name__.lower()
-        out = self._out(f"{rung}-{len(before.stages)}-{name}")
-        step = yield from self.steps.call(f"{rung}: {name}", work.apply, stage, before.model, self.given, out)
-        did = work.applied(name, stage.model_dump(mode="json", exclude_none=True), step)
-        model = step.value.model
+    def applied(self, rung: Rung, stage: Stage, before: Candidate) -> Work[tuple[Stage, Candidate]]:
+        """Apply one stage, in the best of the ways that it leaves open; give it with nothing left open."""
+        *ways, last = stage.candidates(before.model.path, self.plan.scheme)
+        outcome = (yield from search(self.steps, ways, self._search(rung, before))) if ways else Outcome()
+        if outcome.taken:
+            settled, step = outcome.taken.stage, outcome.taken.step
+        else:
+            settled, step = yield from self._applied(rung.name, last, before)
+            step = with_outcome(step, outcome) if ways else step
+        made = step.value
+        did = replace(work.applied(work.name(stage), work.settings(settled), step), tried=outcome.tried)
+        if made.audit and made.audit.integer_nodes:
+            audit = yield from self.steps.call(
+                f"{rung.name}: profile", work.profiled, before.model, made, self.given.supply
+            )
+            did = replace(did, audit=audit.value)
+        model = made.model
         if model.macs is None:  # shapes cannot be inferred past some integer operators; they change no MACs
             model = replace(model, macs=before.model.macs)
-        return Candidate(model, (*before.stages, did))
+        return settled, Candidate(model, (*before.stages, did))
+
+    def _applied(self, rung: str, stage: Stage, before: Candidate) -> Work[tuple[Stage, Returned[Made]]]:
+        name = work.name(stage)
+        out = self._out(f"{rung}-{len(before.stages)}-{name}")
+        step = yield from self.steps.call(f"{rung}: {name}", work.apply, stage, before.model, self.given, out)
+        return stage.model_copy(update=dict(step.value.did.settled)), step
+
+    def _search(self, rung: Rung, before: Candidate) -> Search:
+        engine = (rung.engine or self.plan.recipe.engine).resolve(self.plan.environment.cpus_usable)
+        return Search(
+            rung=rung.name,
+            before=before.model,
+            engine=engine,
+            given=self.given,
+            scratch=self.scratch / "ways",
+            seed=self.plan.recipe.seed,
+            saturates=self.plan.environment.saturates,
+            timed=self.plan.scheme.here,
+            small=any(isinstance(gate, gates.Size) for gate in self.plan.recipe.gates),
+        )
 
     def build(self, rung: str, model: Model, engine: Engine) -> Work[Built]:
         """Write the artifact."""
@@ -172,8 +219,24 @@ class _Climb:
 
     def judged(self, trial: Trial, baseline: Trial | None, rivals: tuple[Trial, ...]) -> Trial:
         """Ask every gate of the recipe, then those that no recipe asks for."""
-        verdicts = [gate.judge(baseline, trial) for gate in self.plan.recipe.gates]
-        return replace(trial, verdicts=(*verdicts, *gates.implicit(trial, rivals)))
+        verdicts = (gate.judge(baseline, trial) for gate in self.plan.recipe.gates)
+        asked = (*verdicts, *gates.implicit(trial, rivals))
+        if not self.plan.scheme.here:
+            asked = gates.elsewhere(asked, self.plan.scheme.name)
+        return replace(trial, verdicts=asked)
+
+    def resolved(self) -> tuple[Rung, ...]:
+        """Give the recipe's rungs with the choices that were made while climbing written out."""
+        return tuple(
+            rung.model_copy(
+                update={
+                    "stages": tuple(
+                        self.settled.get(rung.stages[: last + 1], stage) for last, stage in enumerate(rung.stages)
+                    )
+                }
+            )
+            for rung in self.plan.recipe.rungs
+        )
 
     def _out(self, name: str) -> Path:
         folder = self.scratch / name
@@ -181,11 +244,20 @@ class _Climb:
         return folder / "model.onnx"
 
 
+def _supply(plan: Plan, kept: Path) -> Supply:
+    """Set some of the calibration samples apart to check on what was learnt from the others."""
+    n = len(plan.calibration)
+    if n < _FEWEST_TO_DIVIDE:
+        return Supply(plan.calibration, plan.calibration, kept)
+    held_out = min(_MOST_HELD_OUT, n // _SHARE_HELD_OUT)
+    return Supply(*plan.calibration.split(n - held_out, plan.recipe.seed), kept)
+
+
 def _scoring(plan: Plan) -> Scoring | None:
     if plan.evaluation is None or plan.metric is None:
         return None
     wanted = score.Wanted(plan.metric, plan.recipe.seed, plan.recipe.data.alphabet)
-    return Scoring(wanted, plan.evaluation, plan.environment.saturates, plan.steady)
+    return Scoring(wanted, plan.evaluation, plan.environment.saturates, plan.steady, exact=not plan.scheme.here)
 
 
 def _needs_evaluation(rung: Rung) -> bool:

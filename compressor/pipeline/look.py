@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from compressor import graph, isolation, machine, runtime, samples
+from compressor import graph, isolation, machine, runtime, samples, schemes
 from compressor.bench import noise as noises
 from compressor.graph import Summary
 from compressor.isolation import Limits
 from compressor.pipeline.steps import Steps
 from compressor.plan.dims import settle
 from compressor.records import Model, Noise, Shapes, Work
+from compressor.schemes import Scheme
 
 _FEEDS = 16
 
@@ -40,6 +41,7 @@ class Machine:
     memory_bytes: int
     load: float | None
     saturates: bool
+    scheme: Scheme
     gpu: str | None
     providers: tuple[str, ...]
     versions: Mapping[str, str]
@@ -81,13 +83,15 @@ def _is_settled(model: Model) -> bool:
 
 
 def _doctor() -> Machine:
+    isa, saturates = machine.isa(), runtime.saturates()
     return Machine(
         cpu=machine.cpu_name(),
-        isa=machine.isa(),
+        isa=isa,
         cpus_usable=machine.cpus_usable(),
         memory_bytes=machine.memory_bytes(),
         load=machine.load_average(),
-        saturates=runtime.saturates(),
+        saturates=saturates,
+        scheme=schemes.settled(schemes.AUTO, isa, saturates=saturates),
         gpu=machine.gpu(),
         providers=tuple(runtime.providers()),
         versions=machine.versions(),

@@ -21,12 +21,16 @@ from compressor.samples import Samples
 
 @dataclass(frozen=True)
 class Scoring:
-    """How outputs are judged: by what is `wanted`, if anything, and, of a `steady` model, against the original's."""
+    """How outputs are judged: by what is `wanted`, if anything, and, of a `steady` model, against the original's.
+
+    `exact`: integer arithmetic is emulated, because the kernels that matter are those of another machine.
+    """
 
     wanted: score.Wanted | None
     samples: Samples
     saturates: bool
     steady: bool
+    exact: bool = False
 
     def score(self, before: score.Recorded, now: score.Recorded) -> Score | None:
         """Score recorded outputs against the labels, or against the original's outputs."""
@@ -56,13 +60,14 @@ def quality(built: Built, scoring: Scoring, before: score.Recorded | None, run: 
     Raises:
         InputError: The baseline is no better than guessing, or cannot be scored: a comparison would prove nothing.
     """
+    if scoring.exact:
+        built = _emulated(built)
     recorded = yield from _recorded(built, scoring.samples, run, folder / "real")
     if before is None:
         return Quality(recorded, _baseline_score(scoring, recorded))
     found = _candidate_score(scoring, before, recorded)
-    if found and scoring.saturates and graph.holds_qdq(run / built.artifact.files[0].path):
-        exact = replace(built.artifact, options=runtime.emulated(built.artifact.options))
-        ideal = yield from _recorded(replace(built, artifact=exact), scoring.samples, run, folder / "exact")
+    if found and scoring.saturates and not scoring.exact and graph.holds_qdq(run / built.artifact.files[0].path):
+        ideal = yield from _recorded(_emulated(built), scoring.samples, run, folder / "exact")
         exactly = scoring.score(before, ideal)
         found = replace(found, emulated=exactly.value if exactly else None)
     if not scoring.steady:
@@ -75,6 +80,10 @@ def contrast(pair: tuple[Built, Built], scoring: Scoring, run: Path, folder: Pat
     """Judge a first artifact by itself and a second beside it."""
     one = yield from quality(pair[0], scoring, None, run, folder / "before")
     return one, (yield from quality(pair[1], scoring, one.outputs, run, folder / "after"))
+
+
+def _emulated(built: Built) -> Built:
+    return replace(built, artifact=replace(built.artifact, options=runtime.emulated(built.artifact.options)))
 
 
 def _recorded(built: Built, samples: Samples, run: Path, folder: Path) -> Work[score.Recorded]:

@@ -63,13 +63,15 @@ def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Re
     folder = workspace.run_folder(request.job.reports.absolute(), settled.model.path.stem, started)
     workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
     try:
-        baseline, trials = yield from climb(settled, folder, every=request.every, verbose=request.verbose)
+        climbed = yield from climb(settled, folder, every=request.every, verbose=request.verbose)
     except InputError:
         shutil.rmtree(folder)  # it holds nothing that anybody asked for
         raise
     finally:
         shutil.rmtree(folder / ".work", ignore_errors=True)
-    report = _report(settled, baseline, trials, folder)
+    settled = replace(settled, recipe=settled.recipe.model_copy(update={"rungs": climbed.rungs}))
+    workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
+    report = _report(settled, climbed.baseline, climbed.trials, folder)
     result = Result(replace(report, started=started, duration_s=time.monotonic() - begin), folder, settled.registry)
     write(result)
     return result

@@ -17,13 +17,14 @@ from compressor.errors import InputError, RungError
 from compressor.isolation import Returned
 from compressor.pipeline.built import Built
 from compressor.records import Applied, Audit, Did, Model, Shapes, Work
-from compressor.samples import Samples
-from compressor.stages import Stage
+from compressor.stages import Stage, Supply
 
 _SAME_DB = 40.0
 """Rounding leaves over 100 dB in float32 and about 55 in float16; a wrong graph is below 20."""
-_COMPARED = 16
-"""Samples over which SQNR is taken after each stage."""
+COMPARED = 16
+"""Held-out feeds over which SQNR is taken after each stage."""
+_PROFILED = 4
+"""Held-out feeds over which operators are timed."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Given:
 
     original: Model
     shapes: Shapes
-    samples: Samples
+    supply: Supply
     run: Path
     steady: bool  # the original agrees with itself when it is run twice
 
@@ -63,7 +64,7 @@ def normalise(given: Given, out: Path) -> Work[Made]:
 
 def apply(stage: Stage, model: Model, given: Given, out: Path) -> Work[Made]:
     """Apply one stage, and hold what it made against the original."""
-    did = yield from stage.apply(model, given.samples, out)
+    did = yield from stage.apply(model, given.supply, out)
     made = yield from _checked(given, did, out)
     return replace(made, audit=runtime.audit(out, runtime.options(1, spinning=False), did.excluded))
 
@@ -71,6 +72,23 @@ def apply(stage: Stage, model: Model, given: Given, out: Path) -> Work[Made]:
 def build(engine: Onnxruntime, model: Model, folder: Path, run: Path) -> Built:
     """Turn a model into the files that a server loads."""
     return Built(engine, engine.build(model, folder, run))
+
+
+def profiled(before: Model, made: Made, supply: Supply) -> Audit:
+    """Give the audit with what each operator takes before and after the stage."""
+    feeds = tuple(islice(supply.held_out, _PROFILED))
+    times = runtime.operator_times(before.path, made.model.path, feeds)
+    return replace(made.audit or Audit(), operators=times)
+
+
+def name(stage: Stage) -> str:
+    """Give the name of a stage as the recipe writes it."""
+    return type(stage).__name__.lower()
+
+
+def settings(stage: Stage) -> Mapping[str, Any]:
+    """Give the settings of a stage as the report holds them."""
+    return stage.model_dump(mode="json", exclude_none=True)
 
 
 def applied(name: str, settings: Mapping[str, Any], step: Returned[Made]) -> Applied:
@@ -87,6 +105,7 @@ def applied(name: str, settings: Mapping[str, Any], step: Returned[Made]) -> App
         audit=audit,
         changed=did.changed,
         uncalibrated=did.uncalibrated,
+        notes=did.notes,
     )
 
 
@@ -98,7 +117,8 @@ def _checked(given: Given, did: Did, out: Path) -> Work[Made]:
     for side in ("inputs", "outputs"):
         if (now := _signature(model, side)) != (before := _signature(given.original, side)):
             raise RungError(f"the {side} would change from {before} to {now}")
-    return Made(model, did, (yield from runtime.compare(given.original.path, out, islice(given.samples, _COMPARED))))
+    feeds = islice(given.supply.held_out, COMPARED)
+    return Made(model, did, (yield from runtime.compare(given.original.path, out, feeds)))
 
 
 def _signature(model: Model, side: str) -> list[tuple[str, str]]:

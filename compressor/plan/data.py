@@ -100,6 +100,7 @@ def sets(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> S
         notes += one.notes
     if evaluation is None:
         notes.append(f"{found.calibration}: a single sample cannot both calibrate and score; accuracy is unknown")
+    notes += samples.doubts(calibration, evaluation)
     return Sets(calibration, evaluation, tuple(dict.fromkeys(notes)))
 
 

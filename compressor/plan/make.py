@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from compressor import gates, graph, machine, registry, runtime, score, workspace
+from compressor import gates, graph, machine, registry, runtime, schemes, score, workspace
 from compressor.bench.load import Load, Trace
 from compressor.engines import Engine, Onnxruntime
 from compressor.errors import InputError
@@ -22,6 +22,7 @@ from compressor.plan.threads import oversubscribed
 from compressor.recipe import Recipe, Rung
 from compressor.records import Environment, Feeds, Model, Shapes
 from compressor.samples import Samples
+from compressor.schemes import Scheme
 from compressor.units import write_seconds
 
 _PLAYED = 0.9
@@ -59,6 +60,7 @@ class Plan:
     metric: str | None
     steady: bool
     environment: Environment
+    scheme: Scheme
     registry: str | None  # with its password, if it has one; the recipe has none
     warnings: tuple[str, ...]
 
@@ -85,11 +87,13 @@ def make(job: Job) -> Plan:
     stated, notes = points(files, recipe, model, shapes)
     engine = _engine(recipe.engine)
     environment = machine.environment(engine.threads or 1, spinning=engine.spinning, saturates=runtime.saturates())
+    scheme = schemes.settled(recipe.target, environment.isa, saturates=environment.saturates)
     settled = {
         "shapes": shapes,
         "engine": engine,
         "load": _load(recipe.load, job.folder),
-        "rungs": tuple(_rung(rung, model.path, environment) if job.compressed else rung for rung in recipe.rungs),
+        "target": scheme.name,
+        "rungs": tuple(_rung(rung, model.path, scheme) if job.compressed else rung for rung in recipe.rungs),
         "data": recipe.data.model_validate({**data.resolved(sets, recipe, job.folder), "metric": metric}),
     }
     recipe = recipe.model_copy(update=settled)
@@ -103,6 +107,7 @@ def make(job: Job) -> Plan:
         metric=metric,
         steady=steady,
         environment=environment,
+        scheme=scheme,
         registry=uri,
         warnings=(
             *sets.warnings,
@@ -200,8 +205,8 @@ def _engine(engine: Engine) -> Onnxruntime:
     return engine.resolve(machine.cpus_usable())
 
 
-def _rung(rung: Rung, model: Path, environment: Environment) -> Rung:
-    stages = tuple(stage.resolve(model, saturates=environment.saturates) for stage in rung.stages)
+def _rung(rung: Rung, model: Path, scheme: Scheme) -> Rung:
+    stages = tuple(stage.resolve(model, scheme) for stage in rung.stages)
     return rung.model_copy(update={"stages": stages, "engine": rung.engine and _engine(rung.engine)})
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from compressor import schemes
 from compressor.bench import load
 from compressor.bench.load import Load
 from compressor.engines import Auto, Onnxruntime
@@ -44,6 +45,7 @@ class Overrides:
     concurrency: int | None = None
     duration: str | None = None
     engine: str | None = None
+    target: str | None = None
     metric: str | None = None
 
 
@@ -60,6 +62,7 @@ def override(recipe: Recipe, given: Overrides) -> Recipe:
             "shapes": {**recipe.shapes, **shapes(given.shapes)},
             "registry": _changed(recipe.registry, "--registry or --name", uri=given.registry, name=given.name),
             "engine": _engine(recipe.engine, given),
+            "target": recipe.target if given.target is None else _target(given.target),
             "load": _load(recipe.load, given),
             "limits": _changed(recipe.limits, "--duration", measure=given.duration),
         }
@@ -90,6 +93,13 @@ def batches(given: str) -> tuple[int, ...]:
     if twice := next((size for size in found if found.count(size) > 1), None):
         raise InputError(f"--batch: {twice} stands twice")
     return found
+
+
+def _target(name: str) -> str:
+    known = [schemes.AUTO, *(scheme.name for scheme in schemes.SCHEMES)]
+    if name not in known:
+        raise InputError(f"--target: expected one of {', '.join(known)}, found {name!r}")
+    return name
 
 
 def _gates(gates: tuple[Gate, ...], given: Overrides) -> tuple[Gate, ...]:

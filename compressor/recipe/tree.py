@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, PlainSerializer, field_validator, model_validator
 
+from compressor import schemes
 from compressor.bench.load import Closed, Load
 from compressor.engines import Auto, Engine
 from compressor.gates import PERCENTILES, Accuracy, At, Gate, Latency
@@ -77,6 +78,11 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
     seed: int = Field(default=0, ge=0)
     shapes: dict[str, Shape] = {}
     data: Data = Data()
+    target: str = Field(
+        default=schemes.AUTO,
+        description="The kind of machine that the model is for, by the name of its INT8 scheme; auto: this one.",
+        json_schema_extra={"enum": [schemes.AUTO, *(scheme.name for scheme in schemes.SCHEMES)]},
+    )
     engine: Engine = Auto()
     load: Load = Closed()
     others: tuple[At, ...] = Field(default=(), description="Further batch sizes and shapes that are measured.")
@@ -92,6 +98,14 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
         if twice := next((n for n in names if names.count(n) > 1 or n == BASELINE), None):
             raise ValueError(f"expected names that differ from each other and from {BASELINE}, found {twice!r}")
         return rungs
+
+    @field_validator("target")
+    @classmethod
+    def _is_known(cls, target: str) -> str:
+        if target != schemes.AUTO and schemes.by_name(target) is None:
+            known = ", ".join([schemes.AUTO, *(scheme.name for scheme in schemes.SCHEMES)])
+            raise ValueError(f"expected one of {known}, found {target!r}")
+        return target
 
     @model_validator(mode="after")
     def _gates_differ(self) -> Self:

@@ -23,7 +23,20 @@ from compressor.records.measured import (
     Trial,
     Verdict,
 )
-from compressor.records.model import Applied, Artifact, Audit, Candidate, Did, File, Model, Session, Size, Tensor
+from compressor.records.model import (
+    Applied,
+    Artifact,
+    Audit,
+    Candidate,
+    Did,
+    File,
+    Model,
+    OperatorTime,
+    Session,
+    Size,
+    Tensor,
+    Tried,
+)
 from compressor.records.report import (
     Benched,
     Compared,
@@ -61,6 +74,7 @@ __all__ = [
     "Measurement",
     "Model",
     "Noise",
+    "OperatorTime",
     "Original",
     "Outcome",
     "OutputError",
@@ -80,6 +94,7 @@ __all__ = [
     "Tensor",
     "Timing",
     "Trial",
+    "Tried",
     "Verdict",
     "Work",
     "relayed",

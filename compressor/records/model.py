@@ -48,6 +48,16 @@ class Size:
 
 
 @dataclass(frozen=True)
+class OperatorTime:
+    """What the nodes of one operator take in one inference, before and now; what fused counts for where it went."""
+
+    operator: str  # as the original graph calls it; what has no node there stands under its own name
+    nodes: int  # in the original graph
+    before_ms: float
+    now_ms: float
+
+
+@dataclass(frozen=True)
 class Audit:
     """What ONNX Runtime makes of a model once its graph optimisations ran, and what a stage left alone and why."""
 
@@ -55,6 +65,9 @@ class Audit:
     float_nodes: int = 0  # Conv, Gemm, MatMul still computed in float
     qdq_left: int = 0  # QuantizeLinear and DequantizeLinear that did not fuse
     excluded: Mapping[str, str] = field(default_factory=dict)  # node name: reason
+    integer: Mapping[str, int] = field(default_factory=dict)  # operator of the integer kernels: how many
+    blocked: Mapping[str, str] = field(default_factory=dict)  # tensor whose Q/DQ stayed: why it did
+    operators: tuple[OperatorTime, ...] = ()  # costliest now first; one thread, profiled
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,27 @@ class Did:
     changed: bool = True
     uncalibrated: bool = False  # ranges of activations come from made-up inputs
     excluded: Mapping[str, str] = field(default_factory=dict)
+    settled: Mapping[str, Any] = field(default_factory=dict)  # settings of the stage that were left open: their values
+    notes: tuple[str, ...] = ()  # what is odd about the model or the samples
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A way of applying a stage that was made and looked at beside others.
+
+    `sqnr_db`: of the worst output on held-out samples, on this machine's kernels; `exact_db`: with exact arithmetic,
+    where that differs. None of the numbers is there where it was not looked at.
+    """
+
+    settings: Mapping[str, Any]
+    taken: bool
+    why: str
+    size_bytes: int | None = None
+    sqnr_db: float | None = None
+    exact_db: float | None = None
+    ratio: float | None = None  # time of the model before the stage over its own, paired; above 1 is faster
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +114,8 @@ class Applied:
     audit: Audit | None = None
     changed: bool = True
     uncalibrated: bool = False
+    tried: tuple[Tried, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """The inputs of a model: read from files or made up, prepared, divided, checked.
 
-`dataset` holds `Samples`; a new kind of file gets a module of its own.
+`dataset` holds `Samples`, `doubts` says what is odd about them; a new kind of file gets a module of its own.
 """
 
 from __future__ import annotations
 
 from compressor.samples.dataset import Samples, observed_shapes, read, synthetic
+from compressor.samples.doubts import doubts
 from compressor.samples.find import Found, find, roles
 from compressor.samples.preprocess import Preprocess
 
-__all__ = ["Found", "Preprocess", "Samples", "find", "observed_shapes", "read", "roles", "synthetic"]
+__all__ = ["Found", "Preprocess", "Samples", "doubts", "find", "observed_shapes", "read", "roles", "synthetic"]

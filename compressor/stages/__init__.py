@@ -1,7 +1,8 @@
 """Stages: what a rung does to a model. Each takes a model, samples and an output path, and writes a new model there.
 
-A new stage is a module here and its class in `Stage`; it has `resolve`, which settles choices that depend on the model
-or the machine, and `apply`.
+A new stage is a module here and its class in `Stage`; it has `resolve`, which settles what depends on the model or the
+machine, `candidates`, the ways of applying it that only making and timing can tell apart, and `apply`. The last of the
+candidates is taken where no other is faster than the model before the stage.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from compressor.grammar import Keyed
 from compressor.stages.fuse import Fuse
 from compressor.stages.prune import Prune
 from compressor.stages.quantize import Quantize
+from compressor.stages.supply import Supply
 
 Stage = Annotated[Quantize | Fuse | Prune, Keyed(Quantize, Fuse, Prune)]
 
-__all__ = ["Fuse", "Prune", "Quantize", "Stage"]
+__all__ = ["Fuse", "Prune", "Quantize", "Stage", "Supply"]

@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from compressor.errors import RungError
 from compressor.records import Did, Model, Work
-from compressor.samples import Samples
+from compressor.schemes import Scheme
+from compressor.stages.supply import Supply
 from compressor.units import Fraction
 
 
@@ -24,11 +25,15 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
 
     ratio: Fraction
 
-    def resolve(self, _model: Path, *, saturates: bool) -> Prune:  # noqa: ARG002 - nothing here depends on it
+    def resolve(self, _model: Path, _scheme: Scheme) -> Prune:
         """Nothing depends on the model or the machine."""
         return self
 
-    def apply(self, _model: Model, _samples: Samples, _out: Path) -> Work[Did]:
+    def candidates(self, _model: Path, _scheme: Scheme) -> tuple[Prune, ...]:
+        """Nothing is left open."""
+        return (self,)
+
+    def apply(self, _model: Model, _supply: Supply, _out: Path) -> Work[Did]:
         """Refuse: this version cannot prune.
 
         Raises:

@@ -32,7 +32,7 @@ Command = Callable[..., int]
 
 def recipe_file(folder: Path, **changes: object) -> Path:
     content = {
-        "rungs": [{"name": "int8", "stages": ["quantize"]}],
+        "rungs": [{"name": "int8", "stages": [{"quantize": {"scheme": "static"}}]}],
         "gates": [{"size": {"max": "1MB"}}, {"accuracy": {"max_drop": "5%"}}],
         "limits": {"measure": "1s"},
         **changes,

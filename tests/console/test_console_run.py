@@ -20,12 +20,13 @@ def test_the_last_lines_say_verdict_artifact_report_registry_and_what_next(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "warning: the machine was busy"
     assert lines[1].startswith("pass: int8 meets every gate: 25.6 MB → 6.4 MB (4.00 times smaller); 2.50 times as fast")
-    assert lines[2:5] == [
+    assert lines[2:6] == [
+        "tried     quantize: static, core operators 1.93x taken; dynamic 0.90x; static, by nncf refused",
         "artifact  reports/net/1/int8/net.onnx",
         "report    reports/net/1/report.md",
         "registry  net version 3 @champion in sqlite:////data/mlflow.db",
     ]
-    assert lines[5].endswith("python reports/net/1/int8/load.py")
+    assert lines[6].endswith("python reports/net/1/int8/load.py")
 
 
 def test_without_a_choice_the_reasons_are_pointed_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -229,14 +229,86 @@ def test_what_stages_did_stands_with_sqnr_and_audit(report: r.Report) -> None:
     assert "quantized 20 of 22 layers (12.5 s, at most 512 MB of memory)" in done
     assert "logits: SQNR 31.2 dB" in done
     assert "ids: SQNR 160.0 dB" in done
-    assert "20 nodes in integers" in done
+    assert "20 nodes in integers (4 QLinearAdd, 16 QLinearConv), 2 Conv, Gemm and MatMul in float, 3 Quan" in done
     assert "left alone, its input has 3 channels: first, last\n" in done
+    assert "not fused, HardSwish has no integer kernel: act\n" in done
+    assert "not fused, its reader last (Gemm) was left float (too wide): pooled\n" in done
+    assert "note: 3 samples are all zero\n" in done
 
 
 def test_many_nodes_left_alone_for_one_reason_are_counted(report: r.Report) -> None:
     stage = replace(report.trials[0].stages[0], audit=r.Audit(excluded={f"node{i}": "why" for i in range(9)}))
     text = markdown.render(replace(report, trials=(replace(report.trials[0], stages=(stage,)),)))
     assert "left alone, why: node0, node1, node2, node3, node4 and 4 more\n" in text
+
+
+def test_reasons_without_end_are_counted(report: r.Report) -> None:
+    common, rare = {f"t{i}": "it is common" for i in range(2)}, {f"r{i}": f"rare {i}" for i in range(9)}
+    stage = replace(report.trials[0].stages[0], audit=r.Audit(blocked={**rare, **common}))
+    lines = markdown.render(replace(report, trials=(replace(report.trials[0], stages=(stage,)),))).splitlines()
+    told = [line.strip() for line in lines if "not fused" in line]
+    assert told[0] == "- not fused, it is common: t0, t1"
+    assert len(told) == 9
+    assert told[-1] == "- not fused, for other reasons: 2 more"
+
+
+def test_every_way_that_was_tried_has_its_row(report: r.Report) -> None:
+    header, *rows = _tables(_section(markdown.render(report), "What was tried"))[0]
+    assert header == ["rung", "stage", "way", "size", "SQNR", "speed-up", "taken", "why"]
+    named = ["int8", "quantize"]
+    assert rows == [
+        [
+            *named,
+            "static, core operators",
+            "6.4 MB",
+            "31.2 dB (exact: 33.5 dB)",
+            "1.93 [1.90, 1.96]",
+            "yes",
+            "the fastest",
+        ],
+        [*named, "dynamic", "6.5 MB", "35.0 dB", "0.90 [0.88, 0.93]", "no", "not faster than before"],
+        [*named, "static, by nncf", "-", "-", "-", "no", "nncf refused the model (KeyError: type)"],
+    ]
+
+
+def test_a_stage_that_rungs_share_is_shown_once(report: r.Report) -> None:
+    int8 = report.trials[0]
+    text = markdown.render(replace(report, trials=(int8, replace(int8, rung="int8-fused"))))
+    for title, rows in {"What was tried": 3, "What the operators take": 3}.items():
+        found = _tables(_section(text, title))[0][1:]
+        assert [row[0] for row in found] == ["int8, int8-fused"] * rows
+
+
+def test_where_nothing_was_tried_there_is_no_table_of_it(report: r.Report) -> None:
+    bare = replace(report.trials[0].stages[0], tried=(), audit=None)
+    text = markdown.render(replace(report, trials=(replace(report.trials[0], stages=(bare,)),)))
+    assert "What was tried" not in text
+    assert "What the operators take" not in text
+
+
+def test_operators_stand_with_their_times_before_and_now_and_the_whole(report: r.Report) -> None:
+    header, *rows = _tables(_section(markdown.render(report), "What the operators take"))[0]
+    assert header == ["rung", "stage", "operator", "nodes", "before", "now", "speed-up"]
+    assert [row[2:] for row in rows] == [
+        ["Conv", "18", "3 ms", "1.5 ms", "2.00"],
+        ["QuantizeLinear", "0", "-", "250 µs", "-"],
+        ["all", "18", "3 ms", "1.75 ms", "1.71"],
+    ]
+
+
+def test_cheap_operators_share_a_row(report: r.Report) -> None:
+    times = tuple(r.OperatorTime(f"op{i}", 1, 2.0, 1.0) for i in range(15))
+    stage = replace(report.trials[0].stages[0], audit=r.Audit(operators=times))
+    text = markdown.render(replace(report, trials=(replace(report.trials[0], stages=(stage,)),)))
+    rows = _tables(_section(text, "What the operators take"))[0][1:]
+    assert [row[2] for row in rows] == [*(f"op{i}" for i in range(12)), "3 others", "all"]
+    assert [row[3:] for row in rows[-2:]] == [["3", "6 ms", "3 ms", "2.00"], ["15", "30 ms", "15 ms", "2.00"]]
+
+
+def test_a_loss_of_the_kernels_is_said_to_be_the_cpus(report: r.Report) -> None:
+    changed = _section(markdown.render(report), "What changed in the outputs")
+    told = "- **int8**: top1 is 0.745 here and 0.744 with exact integers: the integer kernels of this CPU saturate"
+    assert told in changed
 
 
 def test_warnings_data_environment_loading_and_recipe_are_there(report: r.Report) -> None:
@@ -276,7 +348,11 @@ def _with_everywhere(report: r.Report, text: str) -> r.Report:
     score = replace(int8.measurement.score, metric=text)
     far = int8.measurement.errors["logits"]
     measured = replace(int8.measurement, others=(other,), errors={text: far}, score=score)
-    stage = replace(int8.stages[0], stage=text, did=text, sqnr_db={text: 1.0}, audit=r.Audit(excluded={text: text}))
+    times = (r.OperatorTime(text, 1, 1.0, 1.0),)
+    audit = r.Audit(excluded={text: text}, integer={text: 1}, blocked={text: text}, operators=times)
+    tried = (r.Tried({"scheme": text, text: text}, taken=True, why=text), r.Tried({text: text}, taken=False, why=text))
+    named = {"stage": text, "did": text, "sqnr_db": {text: 1.0}, "notes": (text,)}
+    stage = replace(int8.stages[0], audit=audit, tried=tried, **named)
     verdict = r.Verdict(text, met=False, observed=1.0, limit=2.0, low=None, high=None, reason=text)
     return replace(
         report,
@@ -300,7 +376,7 @@ def test_names_and_reasons_are_shown_as_they_are_and_not_read_as_markup(report: 
     assert rungs[2][0] == f"{shown} (chosen)"
     assert gates[2] == [shown, shown, "not met", "1", "2", shown]
     assert not _kinds(text) & {"html_inline", "link_open", "code_inline", "em_open", "s_open"}
-    assert [len(row) for row in rungs] == [8, 8, 8, 8]
+    assert all(len({len(row) for row in table}) == 1 for table in _tables(text))
 
 
 @given(text=st.text(st.sampled_from("`|<>&*_[]()#~\\$\n ab1.-+="), min_size=1, max_size=20))

@@ -128,6 +128,13 @@ def test_an_output_s_error_is_told_in_full() -> None:
     )
 
 
+def test_kernels_are_blamed_only_for_what_exact_arithmetic_changes() -> None:
+    told = "top1 is 0.75 here and 0.79 with exact integers: the integer kernels of this CPU saturate, so that the "
+    assert words.saturated(replace(SCORE, emulated=0.79)) == f"{told}difference is the CPU's and not the model's"
+    assert words.saturated(replace(SCORE, emulated=0.75)) == ""
+    assert words.saturated(SCORE) == ""
+
+
 def test_rounds_stand_with_their_extremes() -> None:
     speedup = r.Speedup(1.5, 1.4, 1.6, rounds=8, lowest=1.31, highest=1.72)
     assert words.rounds(speedup) == "8 rounds (1.31 to 1.72)"

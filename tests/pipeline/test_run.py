@@ -25,8 +25,10 @@ from compressor.records import Progress, Report, Trial, Verdict
 
 LIMITS = "limits: {measure: 1s}\nregistry: {uri: none}\n"
 GATES = f"gates: [{{size: {{max: 1MB}}}}, {{accuracy: {{max_drop: 5%}}}}]\n{LIMITS}"
-ONE = f"rungs: [{{name: int8, stages: [quantize]}}]\n{GATES}"
-SHORT = f"rungs: [{{name: int8, stages: [quantize]}}, {{name: fused, stages: [quantize, fuse]}}]\n{GATES}"
+INT8 = "{quantize: {scheme: static}}"
+ONE = f"rungs: [{{name: int8, stages: [{INT8}]}}]\n{GATES}"
+SEVEN = "{quantize: {scheme: static, reduce_range: true}}"
+SHORT = f"rungs: [{{name: int8, stages: [{INT8}]}}, {{name: fused, stages: [{SEVEN}, fuse]}}]\n{GATES}"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,7 +82,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Result:
         data: {calibration: {path: d.npz}}
         rungs:
           - {name: cut, stages: [{prune: {ratio: 20%}}]}
-          - {name: int8, stages: [quantize, fuse]}
+          - {name: int8, stages: [{quantize: {scheme: static}}, fuse]}
           - {name: never, stages: [quantize]}
         others: [{shapes: {x: 2x3x8x8}}]
         gates:
@@ -100,8 +102,8 @@ def odd(model: Path) -> Report:
     text = f"""
 rungs:
   - {{name: fused, stages: [fuse]}}
-  - {{name: one, stages: [quantize]}}
-  - {{name: two, stages: [quantize]}}
+  - {{name: one, stages: [{INT8}]}}
+  - {{name: two, stages: [{INT8}]}}
 load: {{constant: {{rate: 400/s}}}}
 {GATES}"""
     return go(model, text, every=True)[1].report
@@ -111,7 +113,7 @@ load: {{constant: {{rate: 400/s}}}}
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """Give a run without any samples."""
     model = small.classifier(tmp_path_factory.mktemp("alone") / "alone.onnx")
-    text = f"rungs: [{{name: int8, stages: [quantize]}}, {{name: cut, stages: [{{prune: {{ratio: 20%}}}}]}}]\n{GATES}"
+    text = f"rungs: [{{name: int8, stages: [{INT8}]}}, {{name: cut, stages: [{{prune: {{ratio: 20%}}}}]}}]\n{GATES}"
     return go(model, text, every=True)[1]
 
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 import small
 
-from compressor import plan, recipe
+from compressor import plan, recipe, schemes
 from compressor.engines import Onnxruntime
 from compressor.errors import InputError, MachineError
 from compressor.plan import Job, Plan
@@ -40,14 +40,23 @@ def test_every_choice_is_written_into_the_resolved_recipe(model: Path) -> None:
     assert settled == made.recipe
     assert settled.engine == Onnxruntime(threads=made.environment.cpus_usable, spinning=False)
     assert settled.rungs[1].stages == (
-        Quantize(scheme="static", reduce_range=made.environment.saturates),
-        Fuse(),
+        Quantize(activations=made.scheme.activations, symmetric=False, unsigned=None if made.scheme.saturates else ()),
+        Fuse(transformer=False),
     )
     assert settled.data.metric == "top1"
     assert settled.data.calibration is not None
     assert settled.data.calibration.path == model.parent / "calibration_data" / "net.npz"
     assert settled.registry.uri == f"sqlite:///{model.parent}/mlflow.db"
     assert settled.registry.name == "net"
+    assert settled.target == schemes.of(made.environment.isa).name
+
+
+def test_another_machine_is_planned_for_by_its_name(model: Path) -> None:
+    made = make(model, "target: tensorrt")
+    assert (made.scheme.name, made.scheme.here, made.recipe.target) == ("tensorrt", False, "tensorrt")
+    first = made.recipe.rungs[0].stages[0]
+    assert isinstance(first, Quantize)
+    assert (first.activations, first.symmetric) == ("s8", True)
 
 
 def test_a_resolved_recipe_resolves_to_itself(model: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,10 +11,12 @@ import onnx
 import onnxruntime
 import pytest
 
-from compressor import graph
+from compressor import graph, schemes
 from compressor.records import Did, Model
 from compressor.samples import Samples, synthetic
+from compressor.stages import Supply
 
+EXACT = replace(schemes.by_name("x86-vnni") or schemes.SCHEMES[0], here=True)
 Make = Callable[..., Model]
 Apply = Callable[..., "Result"]
 Db = Callable[..., float]
@@ -50,7 +53,9 @@ def apply(tmp_path: Path) -> Apply:
     """Apply a stage to a model with samples (16 made up ones unless given)."""
 
     def _apply(stage: Any, model: Model, samples: Samples | None = None, name: str = "out.onnx") -> Result:
-        work = stage.resolve(model.path, saturates=False).apply(model, samples or made_up(model, 16), tmp_path / name)
+        given = samples or made_up(model, 16)
+        supply = Supply(given, given, tmp_path / "kept")
+        work = stage.resolve(model.path, EXACT).apply(model, supply, tmp_path / name)
         while True:
             try:
                 next(work)

@@ -1,11 +1,11 @@
 """report.md: a report for people, the verdict first, then what a sceptical colleague would ask for.
 
-A section is a function in `_SECTIONS`: what was `measured`, what was done and `told` about it.
+A section is a function in `_SECTIONS`: what was `measured`, what was done and `told` about it, which `ways` were tried.
 """
 
 from __future__ import annotations
 
-from compressor.formats.markdown import measured, told
+from compressor.formats.markdown import measured, told, ways
 from compressor.formats.markdown.markup import text
 from compressor.formats.sentence import sentence
 from compressor.records import Report
@@ -31,6 +31,8 @@ _SECTIONS = (
     measured.costs,
     told.warnings,
     told.stages,
+    ways.tried,
+    ways.operators,
     told.data,
     told.environment,
     told.loading,

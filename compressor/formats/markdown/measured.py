@@ -17,6 +17,7 @@ from compressor.formats.words import (
     memory,
     ratio,
     rounds,
+    saturated,
     score_words,
     startup,
     strain,
@@ -147,6 +148,8 @@ def _losses(rung: str, measured: Measurement) -> Iterator[str]:
         yield f"- **{text(rung)}**, {text(output)}: {error(found)}"
     if measured.score and (lost := _worst(measured.score)):
         yield f"- **{text(rung)}**, {lost}"
+    if measured.score and (blamed := saturated(measured.score)):
+        yield f"- **{text(rung)}**: {text(blamed)}"
 
 
 def _worst(score: Score) -> str:

@@ -5,6 +5,7 @@ A section is a function here that takes the report and gives its text, empty whe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
@@ -17,6 +18,7 @@ from compressor.records import Applied, Artifact, Report, Source, Trial
 from compressor.units import human_bytes
 
 _NAMES_SHOWN = 5
+_REASONS_SHOWN = 8
 
 
 def warnings(report: Report) -> str:
@@ -82,18 +84,26 @@ def _details(stage: Applied) -> Iterator[str]:
     for output, sqnr_db in stage.sqnr_db.items():
         yield f"{text(output)}: SQNR {sqnr_db:.1f} dB"
     if (audit := stage.audit) is not None:
+        kernels = ", ".join(f"{n} {text(kernel)}" for kernel, n in audit.integer.items())
         yield (
-            f"in ONNX Runtime: {audit.integer_nodes} nodes in integers, {audit.float_nodes} Conv, Gemm and MatMul in "
-            f"float, {audit.qdq_left} QuantizeLinear and DequantizeLinear left"
+            f"in ONNX Runtime: {audit.integer_nodes} nodes in integers{f' ({kernels})' if kernels else ''}, "
+            f"{audit.float_nodes} Conv, Gemm and MatMul in float, "
+            f"{audit.qdq_left} QuantizeLinear and DequantizeLinear left"
         )
-        yield from _excluded(audit.excluded)
+        yield from _by_reason("left alone", audit.excluded)
+        yield from _by_reason("not fused", audit.blocked)
+    yield from (f"note: {text(note)}" for note in stage.notes)
 
 
-def _excluded(excluded: Mapping[str, str]) -> Iterator[str]:
-    for reason in dict.fromkeys(excluded.values()):
-        nodes = [text(node) for node, why in excluded.items() if why == reason]
-        more = f" and {len(nodes) - _NAMES_SHOWN} more" if len(nodes) > _NAMES_SHOWN else ""
-        yield f"left alone, {text(reason)}: {', '.join(nodes[:_NAMES_SHOWN])}{more}"
+def _by_reason(what: str, reasons: Mapping[str, str]) -> Iterator[str]:
+    """Give a line for each reason of those that are commonest, and how many names have others."""
+    counts = Counter(reasons.values()).most_common()
+    for reason, _ in counts[:_REASONS_SHOWN]:
+        names = [text(name) for name, why in reasons.items() if why == reason]
+        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+        yield f"{what}, {text(reason)}: {', '.join(names[:_NAMES_SHOWN])}{more}"
+    if others := sum(n for _, n in counts[_REASONS_SHOWN:]):
+        yield f"{what}, for other reasons: {others} more"
 
 
 def _source(source: Source | None) -> str:

@@ -1,106 +1,114 @@
-"""INT8 from calibration data: which scheme, which nodes stay float, and that something was quantized at all.
+"""INT8 from calibration data: which way of quantizing, which nodes stay float, and that something was quantized at all.
 
-A new backend is a module here with `quantize`, and its branch in `Quantize.apply`.
+`ways` lists what is worth a look, `making` makes one of them: `prepare` and `exclude` before, `statistics` and
+`ranges` for the activations, `ort` or `nncf` for the Q/DQ pairs, `bias`, `layers` and `repair` for what they got wrong,
+`compact` for the file. A new way is a line in `ways` and its branch in `making`.
 """
 
 from __future__ import annotations
 
-import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, model_validator
 
 from compressor import graph
-from compressor.errors import RungError
-from compressor.records import Did, Model, Progress, Work
-from compressor.samples import Samples
-from compressor.stages.quantize import nncf, ort
-from compressor.stages.quantize.calibrate import calibrate
-from compressor.stages.quantize.exclude import check_names, exclusions, too_wide
-from compressor.stages.quantize.job import Job, translated
+from compressor.records import Did, Model, Work
+from compressor.schemes import Scheme
+from compressor.stages.quantize.exclude import check_names
+from compressor.stages.quantize.making import quantized
+from compressor.stages.quantize.ways import ways
+from compressor.stages.supply import Supply
+
+_OPEN = "auto", None, ()
 
 
 class Quantize(BaseModel, frozen=True, extra="forbid"):
-    """Quantize weights to signed 8 bits per channel and activations to unsigned 8 bits per tensor.
+    """Quantize weights to signed 8 bits per channel, and activations to 8 bits per tensor.
 
-    That scheme is the one that ONNX Runtime fuses to integer kernels on x86; signed activations lose to float there.
-    `dynamic` computes the activations' ranges at run time: the right choice for transformers. `reduce_range` keeps
-    weights to 7 bits, which is needed where the CPU's kernels saturate.
+    `scheme: auto` makes every way that may win on the target, keeps those that are exact enough on held-out samples,
+    and takes the fastest if it is faster than float; else the model stays float. Any other value is taken at its word.
+    `static`: ranges of activations from calibration samples. `dynamic`: they are found at run time, right for
+    transformers. `weights`: only the weights of matrix products are quantized. `float`: nothing is.
     """
 
     needs_evaluation: ClassVar[bool] = False
 
-    backend: Literal["onnxruntime", "nncf"] = "onnxruntime"
-    scheme: Literal["auto", "static", "dynamic"] = "auto"
+    scheme: Literal["auto", "static", "dynamic", "weights", "float"] = "auto"
+    backend: Literal["onnxruntime", "nncf"] | None = None
+    """Who decides where Q/DQ pairs stand; unset: whoever is faster, or onnxruntime where a scheme is named."""
+    operators: Literal["core", "all"] | None = None
+    """Of a static scheme: only operators with weights and what lies between them, or all that have integer kernels."""
+    activations: Literal["u8", "s8"] | None = None
+    """Unset: what the target's kernels are fast with."""
+    symmetric: bool | None = None
+    """Zero points of 0 and float biases, as TensorRT reads them; unset: what the target needs."""
     reduce_range: bool | None = None
+    """Weights of 7 bits, with which kernels cannot saturate; unset: as the target and the scheme need it."""
+    ranges: Literal["auto", "minmax", "percentile", "mse"] = "auto"
+    """How ranges come from calibration; auto: tensor by tensor what is best on held-out samples, if the model gains."""
+    correct_bias: bool = True
+    """Take the mean error that quantized weights cause out of the biases: up to 4 dB, at no cost at run time."""
+    unsigned: tuple[str, ...] | None = None
+    """Nodes with unsigned weights, with which kernels cannot saturate; unset: those that do on this machine."""
     exclude: tuple[str, ...] = ()
     """Names of nodes that stay float."""
 
     @model_validator(mode="after")
     def _check_scheme(self) -> Quantize:
-        if self.backend == "nncf" and self.scheme == "dynamic":
-            raise ValueError("scheme dynamic is one of the backend onnxruntime; nncf is static")
+        if self.backend == "nncf" and self.scheme in {"dynamic", "weights"}:
+            raise ValueError(f"scheme {self.scheme} is one of the backend onnxruntime; nncf is static")
         return self
 
-    def resolve(self, model: Path, *, saturates: bool) -> Quantize:
-        """Settle the scheme by the model and the range by the machine.
+    def resolve(self, model: Path, scheme: Scheme) -> Quantize:
+        """Settle what depends on the target alone.
 
         Raises:
             InputError: `exclude` names a node that is not there.
         """
         if self.exclude:
             check_names(model, self.exclude)
-        scheme = self.scheme
-        if scheme == "auto":
-            transformer = self.backend == "onnxruntime" and graph.looks_like_transformer(model)
-            scheme = "dynamic" if transformer else "static"
-        reduce_range = saturates if self.reduce_range is None else self.reduce_range
-        return self.model_copy(update={"scheme": scheme, "reduce_range": reduce_range})
+        if self.scheme == "float":
+            return self
+        searched = self.scheme == "auto"
+        # Where the CPU is another one, which of its layers saturate cannot be seen: 7 bits avoid it for all.
+        seven = scheme.saturates and (self.scheme == "dynamic" or not scheme.here)
+        settled = {
+            "activations": self.activations or scheme.activations,
+            "symmetric": scheme.symmetric if self.symmetric is None else self.symmetric,
+            "reduce_range": None if searched and self.reduce_range is None else bool(self.reduce_range or seven),
+            "unsigned": self.unsigned if scheme.saturates and scheme.here else self.unsigned or (),
+        }
+        return self.model_copy(update=settled if searched else {**_DEFAULTS, **_stated(self), **settled})
 
-    def apply(self, model: Model, samples: Samples, out: Path) -> Work[Did]:
+    def candidates(self, model: Path, scheme: Scheme) -> tuple[Quantize, ...]:
+        """Give the ways worth a look and, last, to leave the model float; only this one where a scheme is named."""
+        if self.scheme != "auto":
+            return (self,)
+        if graph.is_quantized(model):
+            return (Quantize(scheme="float"),)
+        stated = {key: value for key, value in _stated(self).items() if key != "scheme"}
+        fitting = (way for way in ways(model, scheme) if all(stated.get(key, way[key]) == way[key] for key in way))
+        found = (Quantize.model_validate({**stated, **way}).resolve(model, scheme) for way in fitting)
+        return (*dict.fromkeys(found), Quantize(scheme="float"))
+
+    def apply(self, model: Model, supply: Supply, out: Path) -> Work[Did]:
         """Write the quantized model to `out`; a model that is quantized already is left as it is and said so.
 
         Raises:
             RungError: The backend refuses the model, or quantized nothing.
         """
-        if graph.is_quantized(model.path):
+        if self.scheme == "float" or graph.is_quantized(model.path):
             graph.save(graph.load(model.path), out)
-            return Did("left as it is: it is quantized already", changed=False)
-        job = Job(model.path, out, samples, bool(self.reduce_range), exclusions(model.path, self.exclude))
-        with translated(self.backend):
-            job = yield from self._run(job)
-        did = self._check(job)
-        if self.scheme == "dynamic" or not samples.source.synthetic:
-            return did
-        graph.with_metadata(out, out, {"calibration": "synthetic"})
-        what = f"{did.what}; uncalibrated: its ranges come from made-up inputs"
-        return replace(did, what=what, uncalibrated=True)
+            why = "it is quantized already" if graph.is_quantized(model.path) else "the recipe says so"
+            return Did(f"left as it is: {why}", changed=False)
+        return (yield from quantized(self, model.path, supply, out))
 
-    def _run(self, job: Job) -> Work[Job]:
-        """Quantize, and give the job with the nodes that calibration found to be unfit excluded too."""
-        if self.scheme == "dynamic":
-            yield from ort.quantize_dynamic(job)
-            return job
-        with tempfile.TemporaryDirectory() as folder:
-            cache = Path(folder) / "ranges.json"
-            ranges = yield from calibrate(job, cache)
-            job = replace(job, excluded={**too_wide(job.model, ranges), **job.excluded})
-            if self.backend == "nncf":
-                yield from nncf.quantize(job)
-            else:
-                yield Progress("quantize")
-                ort.quantize_static(job, cache)
-        return job
 
-    def _check(self, job: Job) -> Did:
-        """Trust no vendor's word: count what became INT8."""
-        share = graph.quantized_share(job.out)
-        if not share:
-            reasons = ", ".join(sorted(set(job.excluded.values()))) or f"none is of a kind that {self.scheme} takes"
-            raise RungError(f"{self.backend} quantized no weight of the model: {reasons}; remove the rung")
-        bits = "7-bit" if self.reduce_range else "8-bit"
-        left = f"; {len(job.excluded)} node{'s' * (len(job.excluded) > 1)} left float" if job.excluded else ""
-        how = f"{self.scheme} {bits}" if self.backend == "onnxruntime" else "static"
-        return Did(f"{how} INT8 by {self.backend}, {share:.0%} of the weights{left}", excluded=job.excluded)
+_DEFAULTS = {"backend": "onnxruntime", "operators": "core"}
+"""Of a scheme that the recipe names."""
+
+
+def _stated(how: Quantize) -> dict[str, object]:
+    """Give the settings that are not left open."""
+    return {key: value for key, value in how if value not in _OPEN}

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from compressor import graph
 from compressor.errors import InputError, RungError
-from compressor.stages.quantize.calibrate import ENDLESS, Ranges
+from compressor.stages.quantize.job import Ranges
+from compressor.stages.quantize.prepare import prepare
+from compressor.stages.quantize.ranges import ENDLESS
 
 if TYPE_CHECKING:
     import onnx
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _SOFTMAX_SPAN = 128.0
 """Beyond it one step of 8 bits is half a unit of the exponent."""
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_BIAS = 2
 _DROPPED = frozenset({"Clip", "Relu"})
 _ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub", "Where"})
 
@@ -35,13 +38,13 @@ def exclusions(path: Path, wanted: Iterable[str]) -> dict[str, str]:
 
     model = onnx.load(path, load_external_data=False)
     _refuse_other_floats(model)
-    ranks = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    ranks = _ranks(model.graph)
     found = {node.name: reason for node in model.graph.node if (reason := _unsafe(node, ranks))}
     return {**found, **_read_inside(model.graph), **dict.fromkeys(wanted, "the recipe says so")}
 
 
 def check_names(path: Path, wanted: Iterable[str]) -> None:
-    """Make sure that the normalised model has nodes of these names.
+    """Make sure that the model has nodes of these names once it is normalised, or prepared.
 
     Raises:
         InputError: One is the name of no node.
@@ -51,7 +54,9 @@ def check_names(path: Path, wanted: Iterable[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         normalised = Path(folder) / "model.onnx"
         graph.normalise(path, normalised)
-        names = [node.name for node in onnx.load(normalised, load_external_data=False).graph.node]
+        prepare(normalised, prepared := Path(folder) / "prepared.onnx")
+        graphs = (onnx.load(each, load_external_data=False).graph for each in (normalised, prepared))
+        names = list(dict.fromkeys(node.name for each in graphs for node in each.node))
     for name in wanted:
         if name not in names:
             close = ", ".join(map(repr, difflib.get_close_matches(name, names, n=3, cutoff=0)))
@@ -107,8 +112,12 @@ def _unsafe(node: onnx.NodeProto, ranks: dict[str, int]) -> str | None:
 
     Source: microsoft/onnxruntime issues 28130 (Gemm), 15442 and 22639 (MatMul); measured with onnxruntime 1.32.
     """
+    settings = {a.name: a.f or a.i for a in node.attribute}
+    if node.op_type == "ConvTranspose" and settings.get("group", 1) > 1 and len(node.input) > _BIAS:
+        return (
+            "ConvTranspose in groups with a bias: weights have a scale for each channel of a group, the bias needs all"
+        )
     if node.op_type == "Gemm":
-        settings = {a.name: a.f or a.i for a in node.attribute}
         if settings.get("alpha", 1) != 1 or settings.get("beta", 1) != 1:
             return "Gemm with alpha or beta other than 1: the quantizer does not scale its bias"
         if settings.get("transA"):
@@ -116,6 +125,14 @@ def _unsafe(node: onnx.NodeProto, ranks: dict[str, int]) -> str | None:
     if node.op_type == "MatMul" and any(ranks.get(name) == 1 for name in node.input):
         return "MatMul with a vector: it has no channel axis"
     return None
+
+
+def _ranks(main: onnx.GraphProto) -> dict[str, int]:
+    values = [
+        value for value in (*main.value_info, *main.input, *main.output) if value.type.tensor_type.HasField("shape")
+    ]
+    inferred = {value.name: len(value.type.tensor_type.shape.dim) for value in values}
+    return inferred | {tensor.name: len(tensor.dims) for tensor in main.initializer}
 
 
 def _read_inside(main: onnx.GraphProto) -> dict[str, str]:

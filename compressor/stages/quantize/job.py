@@ -7,27 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from compressor.errors import CompressorError, RungError
-from compressor.samples import Samples
+
+Ranges = Mapping[str, tuple[float, float]]
+"""Least and greatest value of each float activation that 8 bits are to cover."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Quantize `model` into `out` from `samples`, leaving the nodes of `excluded` (name: reason) float."""
+    """Quantize `model`, a prepared one, into `out`, leaving the nodes of `excluded` (name: reason) float.
+
+    `activations`: unsigned or signed 8 bits; `symmetric`: zero points of 0 and no quantized bias, the form TensorRT
+    reads. `operators`: every kind that can be quantized, or only the `core`: those with weights and what stands between
+    them in a network. `ranges` is empty where a scheme needs none.
+    """
 
     model: Path
     out: Path
-    samples: Samples
-    reduce_range: bool
     excluded: Mapping[str, str]
-
-    @property
-    def feeds(self) -> int:
-        """How many feeds the samples make."""
-        return -(-len(self.samples) // self.samples.per_feed)
+    ranges: Ranges = field(default_factory=dict)
+    activations: Literal["u8", "s8"] = "u8"
+    symmetric: bool = False
+    reduce_range: bool = False
+    operators: Literal["all", "core"] = "all"
 
 
 @contextmanager

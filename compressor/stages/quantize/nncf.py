@@ -1,4 +1,4 @@
-"""Intel's NNCF: per-tensor activations, rewritten from signed to unsigned so that ONNX Runtime fuses them.
+"""Intel's NNCF, which decides where Q/DQ pairs stand; the ranges of activations are ours.
 
 Its workarounds stand here, each with version and symptom.
 """
@@ -6,88 +6,65 @@ Its workarounds stand here, each with version and symptom.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from compressor import graph
-from compressor.records import Feeds, Progress, Work
-from compressor.stages.quantize.job import Job
+from compressor.records import Array, Feeds
+from compressor.stages.quantize.job import Job, Ranges
+from compressor.stages.quantize.ort import usable
 
 if TYPE_CHECKING:
     import onnx
 
-_SIGNED_TO_UNSIGNED = 128
-_POLL_S = 0.1
+_STEPS = 255
 
 
-def quantize(job: Job) -> Work[None]:
-    """Insert Q/DQ pairs by NNCF's post-training quantization with fast bias correction.
+class _Codes(NamedTuple):
+    """Scale and zero point of one activation."""
 
-    NNCF knows no generators: it runs in a thread, and how many feeds it has taken is told meanwhile.
+    scale: Array
+    zero_point: Array
+
+
+def static(job: Job, feeds: Iterable[Feeds]) -> None:
+    """Insert Q/DQ pairs where NNCF wants them, by the ranges of the job: per tensor, weights in S8 per channel.
+
+    NNCF itself looks at `feeds`, of which one is enough; a tensor without a range of ours keeps the one it saw.
     """
     import onnx
 
     model = onnx.load(job.model)
-    feeds = _Counted(job)
-    with ThreadPoolExecutor(1) as executor:
-        made = executor.submit(_insert, model, feeds, job)
-        while not made.done():
-            yield Progress("quantize", feeds.taken, job.feeds)
-            time.sleep(_POLL_S)
-    graph.save(graph.inherit(model, unsigned(made.result())), job.out)
+    made = _insert(model, [dict(feed) for feed in feeds], job)
+    graph.save(graph.inherit(model, with_ranges(made, job.ranges, signed=job.activations == "s8")), job.out)
 
 
-def unsigned(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Give the same model with every signed 8-bit activation quantizer shifted to unsigned: equal numbers, other codes.
+def with_ranges(model: onnx.ModelProto, ranges: Ranges, *, signed: bool) -> onnx.ModelProto:
+    """Give the model with these ranges in its activations' Q/DQ pairs, all in signed or all in unsigned codes.
 
-    Weights (quantized constants) stay signed.
+    A pair without a range keeps its numbers, in the other codes if need be. Quantized constants stay as they
+    are.
     """
     import onnx
     from onnx import numpy_helper
 
     result = onnx.ModelProto()
     result.CopyFrom(model)
-    constants = {tensor.name: tensor for tensor in result.graph.initializer}
-    quantized = {
-        node.output[0]
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in result.graph.initializer}
+    known = usable(ranges)
+    codes = {
+        node.output[0]: _codes(known.get(node.input[0]), *_found(node, constants), signed=signed)
         for node in result.graph.node
-        if node.op_type == "QuantizeLinear" and node.input[0] not in constants and _is_signed(constants, node)
+        if node.op_type == "QuantizeLinear" and node.input[0] not in constants
     }
-    for node in result.graph.node:
-        if node.op_type in {"QuantizeLinear", "DequantizeLinear"} and quantized & {node.input[0], node.output[0]}:
-            zero_point = numpy_helper.to_array(constants[node.input[2]])
-            shifted = (zero_point.astype(np.int16) + _SIGNED_TO_UNSIGNED).astype(np.uint8)
-            name = f"{node.input[2]}_unsigned"
-            if name not in constants:
-                result.graph.initializer.append(numpy_helper.from_array(shifted, name))
-                constants[name] = result.graph.initializer[-1]
-            node.input[2] = name
-    del result.graph.value_info[:]  # they still give the signed type
+    _replace(result.graph, codes)
+    del result.graph.value_info[:]  # they may give the other type
     return result
 
 
-class _Counted:
-    """Feeds that count how many of them were taken."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self.taken = 0
-
-    def __iter__(self) -> Iterator[Feeds]:
-        self.taken = 0
-        for feeds in self._job.samples:
-            self.taken += 1
-            yield feeds
-
-    def __len__(self) -> int:
-        return self._job.feeds
-
-
-def _insert(model: onnx.ModelProto, feeds: _Counted, job: Job) -> onnx.ModelProto:
+def _insert(model: onnx.ModelProto, feeds: list[dict[str, Array]], job: Job) -> onnx.ModelProto:
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # NNCF then falls back to its own stub
     import nncf
 
@@ -95,6 +72,8 @@ def _insert(model: onnx.ModelProto, feeds: _Counted, job: Job) -> onnx.ModelProt
     overflow = settings.OverflowFix.ENABLE if job.reduce_range else settings.OverflowFix.DISABLE
     # nncf 3.4 quantizes the activations of depthwise Conv per channel, which ONNX Runtime cannot fuse
     activations = settings.QuantizationParameters(per_channel=False)
+    # it would make new tensors, whose ranges nobody but its few feeds knows
+    unsmoothed = settings.AdvancedSmoothQuantParameters(convolution=-1, matmul=-1)
     return nncf.quantize(
         model,
         nncf.Dataset(feeds),
@@ -102,13 +81,46 @@ def _insert(model: onnx.ModelProto, feeds: _Counted, job: Job) -> onnx.ModelProt
         model_type=nncf.ModelType.TRANSFORMER if graph.looks_like_transformer(job.model) else None,
         ignored_scope=nncf.IgnoredScope(names=list(job.excluded), validate=False),
         advanced_parameters=settings.AdvancedQuantizationParameters(
-            activations_quantization_params=activations, overflow_fix=overflow
+            activations_quantization_params=activations,
+            overflow_fix=overflow,
+            disable_bias_correction=True,
+            smooth_quant_alphas=unsmoothed,
         ),
     )
 
 
-def _is_signed(constants: dict[str, onnx.TensorProto], node: onnx.NodeProto) -> bool:
-    from onnx import TensorProto
+def _found(node: onnx.NodeProto, constants: dict[str, Array]) -> tuple[Array, Array]:
+    """Give the scale and zero point of a QuantizeLinear; without a zero point it gives UINT8 around 0."""
+    zero_point = constants[node.input[2]] if len(node.input) > 2 else np.zeros((), np.uint8)  # noqa: PLR2004 - the third, by the standard
+    return constants[node.input[1]], zero_point
 
-    has_zero_point = len(node.input) > 2 and node.input[2] in constants  # noqa: PLR2004 - the third input, by the standard
-    return has_zero_point and constants[node.input[2]].data_type == TensorProto.INT8
+
+def _codes(pair: tuple[float, float] | None, scale: Array, zero_point: Array, *, signed: bool) -> _Codes:
+    """Cover the range with 256 codes, 0.0 among them; without one, keep the numbers."""
+    kind = np.int8 if signed else np.uint8
+    least = int(np.iinfo(kind).min)
+    if pair is None:
+        return _Codes(scale, (zero_point.astype(np.int16) - np.iinfo(zero_point.dtype).min + least).astype(kind))
+    low, high = min(pair[0], 0.0), max(pair[1], 0.0)
+    step = (high - low) / _STEPS
+    return _Codes(np.array(step, np.float32), np.array(np.round(least - low / step), kind))
+
+
+def _replace(main: onnx.GraphProto, codes: Mapping[str, _Codes]) -> None:
+    """Let the Q/DQ pairs around these quantized tensors read parameters of their own, and drop the old ones."""
+    from onnx import numpy_helper
+
+    old: set[str] = set()
+    for node in main.node:
+        quantized = {"QuantizeLinear": node.output, "DequantizeLinear": node.input}.get(node.op_type, [""])[0]
+        if quantized in codes:
+            old |= {*node.input[1:]}
+            del node.input[1:]
+            node.input.extend(f"{quantized}_{field}" for field in _Codes._fields)
+    unread = old - {name for node in main.node for name in node.input}
+    kept = [tensor for tensor in main.initializer if tensor.name not in unread]
+    del main.initializer[:]
+    main.initializer.extend(kept)
+    for quantized, pair in codes.items():
+        for field, array in pair._asdict().items():
+            main.initializer.append(numpy_helper.from_array(array, f"{quantized}_{field}"))

@@ -65,6 +65,20 @@ def test_plain_products_are_not_excluded(make: Any) -> None:
     assert exclusions(model.path, []) == {}
 
 
+def test_a_vector_is_known_by_its_inferred_shape(make: Any) -> None:
+    model = make("g (float[4,4] x, float[4] v) => (float[4] y) { a = Exp(v) \n [odd] y = MatMul(x, a) }", {})
+    assert list(exclusions(model.path, [])) == ["odd"]
+
+
+@pytest.mark.parametrize(("group", "inputs", "excluded"), [(2, "x, W, b", ["up"]), (2, "x, W", []), (1, "x, V, b", [])])
+def test_only_in_groups_is_a_transposed_convolution_with_bias_excluded(
+    group: int, inputs: str, excluded: list[str], make: Any
+) -> None:
+    text = f"g (float[1,4,3,3] x) => (float[1,4,4,4] y) {{ [up] y = ConvTranspose<group={group}>({inputs}) }}"
+    model = make(text, {"W": (4, 2, 2, 2), "V": (4, 4, 2, 2), "b": (4,)})
+    assert list(exclusions(model.path, [])) == excluded
+
+
 def test_half_precision_weights_are_refused(make: Any) -> None:
     half = np.ones((4, 4), np.float16)
     model = make("g (float16[4,4] x) => (float16[4,4] y) { y = MatMul(x, W) }", {"W": half})

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from conftest import EXACT
 from pydantic import ValidationError
 
 from compressor import graph, isolation
 from compressor.errors import InputError, RungError
 from compressor.records import Model
 from compressor.samples import read
-from compressor.stages import Quantize
+from compressor.stages import Quantize, Supply
 
-STATIC, DYNAMIC, NNCF = Quantize(scheme="static"), Quantize(scheme="dynamic"), Quantize(backend="nncf")
+STATIC, DYNAMIC = Quantize(scheme="static"), Quantize(scheme="dynamic")
+NNCF, WEIGHTS = Quantize(scheme="static", backend="nncf"), Quantize(scheme="weights")
 NETWORK = """
 g (float[batch,3,8,8] image, float[1,2] unread) => (float[batch,10] logits) {
   [stem] a = Conv<pads=[1,1,1,1]>(image, W1, B1)
@@ -87,7 +89,7 @@ def half_masked(attention: Model, tmp_path: Path) -> Any:
     return read(tmp_path / "data.npz", attention.inputs, {"x": (1, 6, 16), "mask": (1, 1, 6)})
 
 
-@pytest.mark.parametrize("stage", [STATIC, DYNAMIC, NNCF], ids=["static", "dynamic", "nncf"])
+@pytest.mark.parametrize("stage", [STATIC, DYNAMIC, NNCF, WEIGHTS], ids=["static", "dynamic", "nncf", "weights"])
 def test_every_scheme_stays_close_to_the_float_model(stage: Quantize, network: Model, apply: Any, db: Any) -> None:
     made = apply(stage, network)
     assert made.did.changed
@@ -124,22 +126,16 @@ def test_reduce_range_keeps_weights_within_seven_bits(scheme: Any, network: Mode
     assert largest == {False: 127, True: 64}
 
 
-def test_the_range_of_weights_is_settled_by_the_machine_unless_the_recipe_does(network: Model) -> None:
-    assert [Quantize().resolve(network.path, saturates=s).reduce_range for s in (True, False)] == [True, False]
-    assert Quantize(reduce_range=False).resolve(network.path, saturates=True).reduce_range is False
-
-
-def test_auto_is_dynamic_for_attention(attention: Model) -> None:
-    assert Quantize().resolve(attention.path, saturates=False).scheme == "dynamic"
-
-
-def test_auto_is_static_for_convolutions(network: Model) -> None:
-    assert Quantize().resolve(network.path, saturates=False).scheme == "static"
-
-
-def test_nncf_has_no_dynamic_scheme() -> None:
+@pytest.mark.parametrize("scheme", ["dynamic", "weights"])
+def test_nncf_is_static_alone(scheme: Any) -> None:
     with pytest.raises(ValidationError, match="nncf is static"):
-        Quantize(backend="nncf", scheme="dynamic")
+        Quantize(backend="nncf", scheme=scheme)
+
+
+def test_float_leaves_the_model_as_it_is_and_says_so(network: Model, apply: Any) -> None:
+    made = apply(Quantize(scheme="float"), network)
+    assert (made.did.changed, made.did.what) == (False, "left as it is: the recipe says so")
+    assert onnx.load(made.path).graph.node == onnx.load(network.path).graph.node
 
 
 def test_dynamic_quantizes_the_products_with_weights(attention: Model, apply: Any, db: Any, half_masked: Any) -> None:
@@ -159,7 +155,7 @@ def test_a_mask_of_the_least_float_does_not_flatten_the_scores(
 
 
 def test_an_excluded_node_keeps_its_float_weight(network: Model, apply: Any) -> None:
-    made = apply(Quantize(exclude=("head",)), network)
+    made = apply(Quantize(scheme="static", exclude=("head",)), network)
     floats = [t.name for t in onnx.load(made.path).graph.initializer if list(t.dims) == [8, 10]]
     assert floats == ["W4"]
     assert made.did.excluded == {"head": "the recipe says so"}
@@ -173,7 +169,7 @@ def test_an_excluded_gemm_stays_float_in_the_dynamic_scheme(attention: Model, ap
 
 def test_an_unknown_name_to_exclude_is_refused_before_anything_is_applied(network: Model) -> None:
     with pytest.raises(InputError, match=r"^quantize\.exclude: no node is named 'haed'; the closest are 'head', '"):
-        Quantize(exclude=("head", "haed")).resolve(network.path, saturates=False)
+        Quantize(exclude=("head", "haed")).resolve(network.path, EXACT)
 
 
 @pytest.mark.parametrize("stage", [STATIC, NNCF], ids=["static", "nncf"])
@@ -192,7 +188,7 @@ def test_a_model_without_weights_is_refused(make: Any, apply: Any) -> None:
 
 def test_convolutions_alone_are_none_for_the_dynamic_scheme(make: Any, apply: Any) -> None:
     model = make("g (float[1,3,8,8] x) => (float[1,4,6,6] y) { y = Conv(x, W) }", {"W": (4, 3, 3, 3)})
-    with pytest.raises(RungError, match="none is of a kind that dynamic takes"):
+    with pytest.raises(RungError, match="onnxruntime quantized no weight of the model: dynamic takes none of its kind"):
         apply(DYNAMIC, model)
 
 
@@ -232,17 +228,19 @@ def test_ranges_from_real_inputs_are_calibrated(
 HASHES = """
 import sys, logging
 from pathlib import Path
-from compressor import graph
+from dataclasses import replace
+from compressor import graph, schemes
 from compressor.samples import synthetic
-from compressor.stages import Fuse, Quantize
+from compressor.stages import Fuse, Quantize, Supply
 logging.disable()
 path, out = map(Path, sys.argv[1:3])
 model = graph.open_model(path)
 samples = synthetic(model.inputs, {"image": (1, 3, 8, 8), "unread": (1, 2)}, 8, 0, {})
+supply = Supply(samples, samples, out.parent / f"{out.name}-kept")
 for name, settings in (("static", {}), ("dynamic", {"scheme": "dynamic"}), ("nncf", {"backend": "nncf"})):
-    stage = Quantize(**settings).resolve(path, saturates=False)
-    list(stage.apply(model, samples, out / f"{name}.onnx"))
-    list(Fuse().apply(graph.open_model(out / f"{name}.onnx"), samples, out / f"{name}-fused.onnx"))
+    stage = Quantize(**{"scheme": "static", **settings}).resolve(path, replace(schemes.SCHEMES[0], here=True))
+    list(stage.apply(model, supply, out / f"{name}.onnx"))
+    list(Fuse().apply(graph.open_model(out / f"{name}.onnx"), supply, out / f"{name}-fused.onnx"))
 """
 
 
@@ -265,10 +263,11 @@ def test_memory_does_not_grow_with_the_number_of_samples(make: Any, tmp_path: Pa
     )
     np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).normal(size=(1000, 3, 32, 32)).astype(np.float32))
     samples = read(tmp_path / "data.npz", model.inputs, {"x": (1, 3, 32, 32)})
-    stage = STATIC.resolve(model.path, saturates=False)
+    stage = STATIC.resolve(model.path, EXACT)
     peaks = []
     for n in (100, 1000):
-        work = isolation.call(stage.apply, model, samples.take(n, 0), tmp_path / "out.onnx", limits=isolation.Limits())
+        supply = Supply(samples.take(n, 0), samples.take(16, 1), tmp_path / "kept")
+        work = isolation.call(stage.apply, model, supply, tmp_path / "out.onnx", limits=isolation.Limits())
         peaks.append(returned(work).peak_memory_bytes)
     assert peaks[1] < 1.1 * peaks[0]
 

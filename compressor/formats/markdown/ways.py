@@ -1,0 +1,100 @@
+"""The sections of report.md on how the best way of applying a stage was found, and where the time goes now.
+
+A section is a function here that takes the report and gives its text, empty where there is nothing to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compressor.formats.markdown.markup import table, text
+from compressor.formats.tried import way
+from compressor.formats.words import NOTHING, ratio
+from compressor.records import Applied, OperatorTime, Report, Tried
+from compressor.units import human_bytes, human_ms
+
+_OPERATORS_SHOWN = 12
+
+
+def tried(report: Report) -> str:
+    """Show every way of applying a stage that was tried, and why it was taken or not."""
+    header = ("rung", "stage", "way", "size", "SQNR", "speed-up", "taken", "why")
+    rows = [[*named, *_tried(one)] for *named, stage in _stages(report) for one in stage.tried]
+    foot = (
+        "Each way was made, held against the model before the stage on samples that it did not learn from, and timed "
+        "in turn with it; brackets hold 95 % intervals. SQNR is of the worst output; “exact” is with exact integers."
+    )
+    return f"## What was tried\n\n{table(header, rows)}\n\n{foot}" if rows else ""
+
+
+def operators(report: Report) -> str:
+    """Show what each operator takes before and after a stage."""
+    header = ("rung", "stage", "operator", "nodes", "before", "now", "speed-up")
+    rows = [[*named, *row] for *named, stage in _stages(report) if stage.audit for row in _times(stage.audit.operators)]
+    foot = (
+        "Of one inference on one thread, by ONNX Runtime's profiler: before the stage and after it. What is fused "
+        "counts for the operator that it is fused into; nodes are those of the model before the stage."
+    )
+    return f"## What the operators take\n\n{table(header, rows)}\n\n{foot}" if rows else ""
+
+
+def _stages(report: Report) -> Iterator[tuple[str, str, Applied]]:
+    """Give each stage once, with the rungs that share it."""
+    applied: list[tuple[list[str], Applied]] = []
+    for trial in report.trials:
+        for stage in trial.stages:
+            rungs = next((rungs for rungs, known in applied if known == stage), None)
+            if rungs is None:
+                applied.append(([trial.rung], stage))
+            else:
+                rungs.append(trial.rung)
+    return ((text(", ".join(rungs)), text(stage.stage), stage) for rungs, stage in applied)
+
+
+def _tried(one: Tried) -> list[str]:
+    return [
+        text(way(one.settings)),
+        NOTHING if one.size_bytes is None else human_bytes(one.size_bytes),
+        _sqnr(one),
+        _speedup(one),
+        "**yes**" if one.taken else "no",
+        text(one.why),
+    ]
+
+
+def _sqnr(one: Tried) -> str:
+    if one.sqnr_db is None:
+        return NOTHING
+    return f"{one.sqnr_db:.1f} dB" + ("" if one.exact_db is None else f" (exact: {one.exact_db:.1f} dB)")
+
+
+def _speedup(one: Tried) -> str:
+    if one.ratio is None:
+        return NOTHING
+    interval = "" if one.low is None or one.high is None else f" [{ratio(one.low)}, {ratio(one.high)}]"
+    return f"{ratio(one.ratio)}{interval}"
+
+
+def _times(times: tuple[OperatorTime, ...]) -> Iterator[list[str]]:
+    """Give the rows of the costliest operators, of all others together, and of the whole."""
+    shown, others = times[:_OPERATORS_SHOWN], times[_OPERATORS_SHOWN:]
+    yield from map(_time, shown)
+    if others:
+        yield _time(_sum(f"{len(others)} others", others))
+    if times:
+        yield _time(_sum("all", times))
+
+
+def _sum(name: str, times: tuple[OperatorTime, ...]) -> OperatorTime:
+    nodes, before_ms, now_ms = (sum(column) for column in zip(*map(_numbers, times), strict=True))
+    return OperatorTime(name, int(nodes), before_ms, now_ms)
+
+
+def _numbers(one: OperatorTime) -> tuple[float, float, float]:
+    return one.nodes, one.before_ms, one.now_ms
+
+
+def _time(one: OperatorTime) -> list[str]:
+    before, now = (human_ms(ms) if ms else NOTHING for ms in (one.before_ms, one.now_ms))
+    gained = ratio(one.before_ms / one.now_ms) if one.before_ms and one.now_ms else NOTHING
+    return [text(one.operator), str(one.nodes), before, now, gained]

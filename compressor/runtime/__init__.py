@@ -1,0 +1,31 @@
+"""ONNX Runtime in one place: whoever has to run a graph asks here.
+
+`session` opens models, `distance` compares the outputs of two, `profile` times their nodes, `fusion` tells what the
+graph optimisations made of one (`names`: which node was made of which), `transformers` fuses more than they do, and
+`kernels` probes this machine. A new question is a function in the module of its kind.
+"""
+
+from __future__ import annotations
+
+from compressor.runtime.distance import IDENTICAL_DB, compare
+from compressor.runtime.fusion import audit
+from compressor.runtime.kernels import saturates
+from compressor.runtime.profile import operator_times, slower
+from compressor.runtime.session import Loaded, check_runs, emulated, load, options, providers
+from compressor.runtime.transformers import fuse_transformer
+
+__all__ = [
+    "IDENTICAL_DB",
+    "Loaded",
+    "audit",
+    "check_runs",
+    "compare",
+    "emulated",
+    "fuse_transformer",
+    "load",
+    "operator_times",
+    "options",
+    "providers",
+    "saturates",
+    "slower",
+]

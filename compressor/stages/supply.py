@@ -1,0 +1,24 @@
+"""What stages learn from: samples, and a folder in which one keeps what another can use.
+
+What a climb hands to every stage besides the model is a field of `Supply`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from compressor.samples import Samples
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Samples to learn from, others to check on what was learnt, and a folder shared by the stages of a climb.
+
+    The two may be the same where there are too few to divide. Files in `kept` are named by the content they were made
+    from, so that none is taken for another.
+    """
+
+    calibration: Samples
+    held_out: Samples
+    kept: Path
