@@ -113,6 +113,32 @@ def test_what_is_not_finite_in_the_original_is_left_out(tmp_path: Path) -> None:
     assert compared(tmp_path, "y = Log(x)", off)["y"] == pytest.approx(expected, abs=1e-4)
 
 
+def test_the_worst_output_is_one_with_a_fraction_where_there_is_any(tmp_path: Path) -> None:
+    outputs = "float[1,4] y, float[1,4] z, int64[1,4] n"
+    body = "y = {}(x) z = Identity(x) m = {}(x) n = Cast<to=7>(m)"
+    one = write(tmp_path / "one.onnx", body.format("Abs", "Neg"), outputs)
+    two = write(tmp_path / "two.onnx", body.format("Relu", "Identity"), outputs)
+    # x is 3, -4, 0, 0: y loses the 4 of 3 and 4, z is equal, n has another sign everywhere
+    found = returned(runtime.worst_db(one, two, [{"x": X}]))
+    assert found == pytest.approx(10 * math.log10(25 / 16), abs=1e-4)
+    whole = "int64[1,4] n, int64[1,4] k"
+    body = "m = {}(x) n = Cast<to=7>(m) k = Cast<to=7>(x)"
+    one = write(tmp_path / "one.onnx", body.format("Abs"), whole)
+    two = write(tmp_path / "two.onnx", body.format("Relu"), whole)
+    assert returned(runtime.worst_db(one, two, [{"x": X}])) == pytest.approx(10 * math.log10(25 / 16), abs=1e-4)
+    assert returned(runtime.worst_db(one, two, [])) == 200
+
+
+def test_another_shape_is_as_bad_as_can_be_whatever_was_added_before_or_after() -> None:
+    same = np.float32([1, 2])
+    for wanted, found in ((same, np.float32([1])), (np.array(["a", "b"]), np.array(["a"])), (same, same[None])):
+        for order in ([(same, same), (wanted, found)], [(wanted, found), (same, same)]):
+            distance = runtime.distance.Distance()
+            for pair in order:
+                distance = distance.plus(*pair)
+            assert distance.db == -200
+
+
 def test_progress_counts_the_feeds(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", "y = Relu(x)")
     assert [step.done for step in runtime.compare(path, path, [{"x": X}] * 3)] == [0, 1, 2]

@@ -40,7 +40,9 @@ def machine(seen: Machine, *, as_json: bool) -> None:
     if as_json:
         out.json(seen)
         return
-    saturates = "saturate on U8 x S8: INT8 weights are kept to 7 bits" if seen.saturates else "exact"
+    saturates = "saturate on U8 x S8: the layers that do get other weights" if seen.saturates else "exact"
+    scheme = seen.scheme
+    form = f"{scheme.name}: {scheme.activations.upper()} activations a tensor, S8 weights a channel ({scheme.source})"
     extras = (
         f"{name} {'yes' if there else f'no (pip install compressor[{name}])'}" for name, there in seen.extras.items()
     )
@@ -51,6 +53,7 @@ def machine(seen: Machine, *, as_json: bool) -> None:
         ("memory", human_bytes(seen.memory_bytes)),
         ("load", "unknown" if seen.load is None else f"{seen.load:.2f}"),
         ("integer kernels", saturates),
+        ("INT8 form", form),
         ("GPU", seen.gpu or "none"),
         ("providers", ", ".join(seen.providers)),
         ("versions", ", ".join(f"{name} {version}" for name, version in seen.versions.items())),

@@ -44,7 +44,7 @@ def _quantizing(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _outcome(tried: Tried) -> str:
-    if tried.sqnr_db is None:
+    if tried.size_bytes is None:
         return f"{way(tried.settings)} refused"
     speed = f" {ratio(tried.ratio)}x" if tried.ratio is not None else ""
     return f"{way(tried.settings)}{speed}{' taken' if tried.taken else ''}"

@@ -17,12 +17,13 @@ from compressor.pipeline import choose, measuring, work
 from compressor.pipeline import quality as judging
 from compressor.pipeline.built import Built
 from compressor.pipeline.quality import Quality, Scoring
-from compressor.pipeline.search import Outcome, Search, search, with_outcome
+from compressor.pipeline.search import Outcome, Search, left, searched
 from compressor.pipeline.steps import Steps
 from compressor.pipeline.work import Given, Made
 from compressor.plan import Plan
 from compressor.recipe import BASELINE, Rung
 from compressor.records import (
+    Applied,
     Artifact,
     Candidate,
     Failure,
@@ -36,6 +37,7 @@ from compressor.records import (
 from compressor.stages import Stage, Supply
 
 Climb = Generator[Progress | Trial, None, "Climbed"]
+_Chain = tuple[Engine, tuple[Stage, ...]]
 _FEWEST_TO_DIVIDE = 16
 """Of fewer samples all calibrate and all check."""
 _SHARE_HELD_OUT = 5
@@ -102,10 +104,10 @@ class _Climb:
         self.steps = Steps(plan.recipe.limits, verbose=verbose)
         self.scene = replace(measuring.scene(plan, run), raw=run / "raw")
         self.scoring = _scoring(plan)
-        self.given = Given(plan.model, plan.shapes, _supply(plan, self.scratch / "kept"), run, plan.steady)
+        self.given = Given(plan.model, plan.shapes, _supply(plan, self.scratch / "kept"), run)
         self.seen: dict[tuple[object, ...], tuple[Quality | None, Measurement]] = {}
-        self.made: dict[tuple[Stage, ...], Candidate] = {}  # what a rung's first stages made serves the next rung too
-        self.settled: dict[tuple[Stage, ...], Stage] = {}  # the last of these stages, with nothing left open
+        self.float: Candidate | None = None  # the normalised original
+        self.made: dict[_Chain, tuple[Stage, Candidate]] = {}  # what a rung's first stages made serves the next rung
 
     def baseline(self) -> Work[Base]:
         """Measure and score the original."""
@@ -134,43 +136,51 @@ class _Climb:
     def make(self, rung: Rung) -> Work[Candidate]:
         """Apply the rung's stages to the normalised original."""
         candidate = yield from self.normalised()
-        for last in range(len(rung.stages)):
-            chain = rung.stages[: last + 1]
+        for chain in self._chains(rung):
             if chain not in self.made:
-                self.settled[chain], self.made[chain] = yield from self.applied(rung, chain[-1], candidate)
-            candidate = self.made[chain]
+                self.made[chain] = yield from self.applied(rung, chain[1][-1], candidate)
+            _, candidate = self.made[chain]
         return candidate
 
     def normalised(self) -> Work[Candidate]:
         """Normalise the original, once a climb."""
-        if () not in self.made:
-            out = self._out("normalised")
-            step = yield from self.steps.call("normalise", work.normalise, self.given, out)
-            made = step.value
-            did = work.applied(gates.NORMALISE, {}, step)
-            self.made[()] = Candidate(made.model, (did,))
-        return self.made[()]
+        if self.float is None:
+            step = yield from self.steps.call("normalise", work.normalise, self.given, self._out("normalised"))
+            self.float = Candidate(step.value.model, (work.applied(gates.NORMALISE, {}, step),))
+        return self.float
 
     def applied(self, rung: Rung, stage: Stage, before: Candidate) -> Work[tuple[Stage, Candidate]]:
         """Apply one stage, in the best of the ways that it leaves open; give it with nothing left open."""
-        *ways, last = stage.candidates(before.model.path, self.plan.scheme)
-        outcome = (yield from search(self.steps, ways, self._search(rung, before))) if ways else Outcome()
+        *ways, last = yield from self._ways(rung.name, stage, before.model)
+        outcome = (yield from searched(self.steps, ways, self._search(rung, before))) if ways else Outcome()
         if outcome.taken:
             settled, step = outcome.taken.stage, outcome.taken.step
         else:
             settled, step = yield from self._applied(rung.name, last, before)
-            step = with_outcome(step, outcome) if ways else step
+            step = left(step, outcome) if ways else step
         made = step.value
         did = replace(work.applied(work.name(stage), work.settings(settled), step), tried=outcome.tried)
         if made.audit and made.audit.integer_nodes:
-            audit = yield from self.steps.call(
-                f"{rung.name}: profile", work.profiled, before.model, made, self.given.supply
-            )
-            did = replace(did, audit=audit.value)
+            did = yield from self._profiled(rung.name, before.model, made, did)
         model = made.model
         if model.macs is None:  # shapes cannot be inferred past some integer operators; they change no MACs
             model = replace(model, macs=before.model.macs)
         return settled, Candidate(model, (*before.stages, did))
+
+    def _ways(self, rung: str, stage: Stage, before: Model) -> Work[tuple[Stage, ...]]:
+        if not stage.open:
+            return (stage,)
+        arguments = (stage, before, self.plan.scheme)
+        return (yield from self.steps.call(f"{rung}: {work.name(stage)}", work.candidates, *arguments)).value
+
+    def _profiled(self, rung: str, before: Model, made: Made, did: Applied) -> Work[Applied]:
+        """Add what operators take, which is good to know and not worth a rung."""
+        try:
+            arguments = (before, made, self.given.supply)
+            audit = yield from self.steps.call(f"{rung}: profile", work.profiled, *arguments)
+        except RungError as error:
+            return replace(did, notes=(*did.notes, f"operators could not be timed: {error}"))
+        return replace(did, audit=audit.value)
 
     def _applied(self, rung: str, stage: Stage, before: Candidate) -> Work[tuple[Stage, Returned[Made]]]:
         name = work.name(stage)
@@ -220,23 +230,23 @@ class _Climb:
     def judged(self, trial: Trial, baseline: Trial | None, rivals: tuple[Trial, ...]) -> Trial:
         """Ask every gate of the recipe, then those that no recipe asks for."""
         verdicts = (gate.judge(baseline, trial) for gate in self.plan.recipe.gates)
-        asked = (*verdicts, *gates.implicit(trial, rivals))
-        if not self.plan.scheme.here:
-            asked = gates.elsewhere(asked, self.plan.scheme.name)
-        return replace(trial, verdicts=asked)
+        if self.plan.scheme.here:
+            return replace(trial, verdicts=(*verdicts, *gates.implicit(trial, rivals)))
+        asked = gates.elsewhere(tuple(verdicts), self.plan.scheme.name)
+        return replace(trial, verdicts=(*asked, *gates.implicit(trial, ())))  # who is slower here says nothing of there
 
     def resolved(self) -> tuple[Rung, ...]:
         """Give the recipe's rungs with the choices that were made while climbing written out."""
-        return tuple(
-            rung.model_copy(
-                update={
-                    "stages": tuple(
-                        self.settled.get(rung.stages[: last + 1], stage) for last, stage in enumerate(rung.stages)
-                    )
-                }
-            )
-            for rung in self.plan.recipe.rungs
-        )
+        return tuple(rung.model_copy(update={"stages": self._settled(rung)}) for rung in self.plan.recipe.rungs)
+
+    def _settled(self, rung: Rung) -> tuple[Stage, ...]:
+        chains = zip(self._chains(rung), rung.stages, strict=True)
+        return tuple(self.made[chain][0] if chain in self.made else stage for chain, stage in chains)
+
+    def _chains(self, rung: Rung) -> tuple[_Chain, ...]:
+        """Name what each stage of a rung makes by all that it depends on; which way wins depends on the engine."""
+        engine = rung.engine or self.plan.recipe.engine
+        return tuple((engine, rung.stages[: last + 1]) for last in range(len(rung.stages)))
 
     def _out(self, name: str) -> Path:
         folder = self.scratch / name
@@ -248,9 +258,9 @@ def _supply(plan: Plan, kept: Path) -> Supply:
     """Set some of the calibration samples apart to check on what was learnt from the others."""
     n = len(plan.calibration)
     if n < _FEWEST_TO_DIVIDE:
-        return Supply(plan.calibration, plan.calibration, kept)
+        return Supply(plan.calibration, plan.calibration, kept, plan.steady)
     held_out = min(_MOST_HELD_OUT, n // _SHARE_HELD_OUT)
-    return Supply(*plan.calibration.split(n - held_out, plan.recipe.seed), kept)
+    return Supply(*plan.calibration.split(n - held_out, plan.recipe.seed), kept, plan.steady)
 
 
 def _scoring(plan: Plan) -> Scoring | None:

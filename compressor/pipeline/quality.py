@@ -66,6 +66,8 @@ def quality(built: Built, scoring: Scoring, before: score.Recorded | None, run: 
     if before is None:
         return Quality(recorded, _baseline_score(scoring, recorded))
     found = _candidate_score(scoring, before, recorded)
+    if found and scoring.exact:
+        found = replace(found, emulated=found.value)
     if found and scoring.saturates and not scoring.exact and graph.holds_qdq(run / built.artifact.files[0].path):
         ideal = yield from _recorded(_emulated(built), scoring.samples, run, folder / "exact")
         exactly = scoring.score(before, ideal)

@@ -17,7 +17,8 @@ from compressor.errors import InputError, RungError
 from compressor.isolation import Returned
 from compressor.pipeline.built import Built
 from compressor.records import Applied, Audit, Did, Model, Shapes, Work
-from compressor.stages import Stage, Supply
+from compressor.schemes import Scheme
+from compressor.stages import Quantize, Stage, Supply
 
 _SAME_DB = 40.0
 """Rounding leaves over 100 dB in float32 and about 55 in float16; a wrong graph is below 20."""
@@ -45,7 +46,6 @@ class Given:
     shapes: Shapes
     supply: Supply
     run: Path
-    steady: bool  # the original agrees with itself when it is run twice
 
 
 def normalise(given: Given, out: Path) -> Work[Made]:
@@ -57,7 +57,7 @@ def normalise(given: Given, out: Path) -> Work[Made]:
     did = graph.normalise(given.original.path, out)
     made = yield from _checked(given, did, out)
     for name, db in made.sqnr_db.items():
-        if db < _SAME_DB and given.steady:
+        if db < _SAME_DB and given.supply.steady:
             raise RungError(f"the normalised model's output {name!r} differs from the original's ({db:.0f} dB)")
     return made
 
@@ -72,6 +72,11 @@ def apply(stage: Stage, model: Model, given: Given, out: Path) -> Work[Made]:
 def build(engine: Onnxruntime, model: Model, folder: Path, run: Path) -> Built:
     """Turn a model into the files that a server loads."""
     return Built(engine, engine.build(model, folder, run))
+
+
+def candidates(stage: Stage, before: Model, scheme: Scheme) -> tuple[Stage, ...]:
+    """Give the ways of applying a stage that is open, the last of them to leave the model as it is."""
+    return stage.candidates(before.path, scheme) if isinstance(stage, Quantize) else (stage,)
 
 
 def profiled(before: Model, made: Made, supply: Supply) -> Audit:

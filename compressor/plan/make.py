@@ -23,6 +23,7 @@ from compressor.recipe import Recipe, Rung
 from compressor.records import Environment, Feeds, Model, Shapes
 from compressor.samples import Samples
 from compressor.schemes import Scheme
+from compressor.stages import Quantize
 from compressor.units import write_seconds
 
 _PLAYED = 0.9
@@ -206,6 +207,8 @@ def _engine(engine: Engine) -> Onnxruntime:
 
 
 def _rung(rung: Rung, model: Path, scheme: Scheme) -> Rung:
+    if isinstance(first := rung.stages[0], Quantize):  # what comes later sees another graph
+        first.check(model)
     stages = tuple(stage.resolve(model, scheme) for stage in rung.stages)
     return rung.model_copy(update={"stages": stages, "engine": rung.engine and _engine(rung.engine)})
 

@@ -7,7 +7,7 @@ graph optimisations made of one (`names`: which node was made of which), `transf
 
 from __future__ import annotations
 
-from compressor.runtime.distance import IDENTICAL_DB, compare
+from compressor.runtime.distance import IDENTICAL_DB, compare, worst_db
 from compressor.runtime.fusion import audit
 from compressor.runtime.kernels import saturates
 from compressor.runtime.profile import operator_times, slower
@@ -28,4 +28,5 @@ __all__ = [
     "providers",
     "saturates",
     "slower",
+    "worst_db",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +30,13 @@ class Distance:
     noise: float = 0.0
 
     def plus(self, wanted: Array, found: Array) -> Distance:
-        """Add two arrays of one shape; what is not finite in `wanted` is left out.
+        """Add two arrays; what is not finite in `wanted` is left out.
 
-        Of text, which has no power, each element counts 1, and noise are those that differ.
+        Of text, which has no power, each element counts 1, and noise are those that differ. Another shape is endless
+        noise: what depends on the data for its size cannot be subtracted.
         """
+        if wanted.shape != found.shape:
+            return Distance(self.signal, math.inf)
         if wanted.dtype.kind not in "fiub":
             return Distance(self.signal + wanted.size, self.noise + int(np.count_nonzero(wanted != found)))
         finite = np.isfinite(wanted)
@@ -65,22 +69,46 @@ def compare(reference: Path, candidate: Path, feeds: Iterable[Feeds], *, exact: 
         RungError: An output is missing or new, has another shape or type, or is not finite where the reference is.
     """
     settings = options(1, spinning=False)
-    one, two = load(reference, settings), load(candidate, emulated(settings) if exact else settings)
     distances: defaultdict[str, Distance] = defaultdict(Distance)
-    for done, feed in enumerate(feeds):
-        yield Progress("compare outputs", done)
-        expected, found = one(feed), two(feed)
-        _check_names(expected, found)
-        for name in expected:
-            wanted, value = np.asarray(expected[name]), np.asarray(found[name])
-            _check_output(name, wanted, value)
-            distances[name] = distances[name].plus(wanted, value)
+    with (
+        closing(load(reference, settings)) as one,
+        closing(load(candidate, emulated(settings) if exact else settings)) as two,
+    ):
+        for done, feed in enumerate(feeds):
+            yield Progress("compare outputs", done)
+            expected, found = one(feed), two(feed)
+            _check_names(expected, found)
+            for name in expected:
+                wanted, value = np.asarray(expected[name]), np.asarray(found[name])
+                _check_output(name, wanted, value)
+                distances[name] = distances[name].plus(wanted, value)
     return {name: distance.db for name, distance in distances.items()}
+
+
+def worst_db(reference: Path, candidate: Path, feeds: Iterable[Feeds], *, exact: bool = False) -> Work[float]:
+    """Give the SQNR in dB of the worst output that is a floating-point number; of all outputs where none is.
+
+    A class or a text is right or not, and follows from others: one that flips says nothing about how far off those are.
+
+    Raises:
+        RungError: As `compare`, for any output.
+    """
+    found = yield from compare(reference, candidate, feeds, exact=exact)
+    floats = [found[name] for name in _float_outputs(reference) if name in found]
+    return min(floats or found.values(), default=IDENTICAL_DB)
 
 
 def _power(values: Array) -> float:
     flat = values.ravel()
     return float(np.einsum("i,i", flat, flat, dtype=np.float64))  # casts in blocks, without a copy of twice the size
+
+
+def _float_outputs(path: Path) -> list[str]:
+    import onnx
+
+    floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
+    outputs = onnx.load(path, load_external_data=False).graph.output
+    return [value.name for value in outputs if value.type.tensor_type.elem_type in floats]
 
 
 def _check_names(expected: Outputs, found: Outputs) -> None:

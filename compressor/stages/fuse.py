@@ -43,6 +43,7 @@ class Fuse(BaseModel, frozen=True, extra="forbid"):
     it, one of dynamic INT8 a tenth slower, and a float ViT a seventh.
     """
 
+    open: ClassVar[bool] = False
     needs_evaluation: ClassVar[bool] = False
 
     transformer: bool | None = None
@@ -57,10 +58,6 @@ class Fuse(BaseModel, frozen=True, extra="forbid"):
             raise InputError("fuse: transformer is true, but TensorRT reads no operators of ONNX Runtime; leave it out")
         wanted = scheme.engine == "cuda" if self.transformer is None else self.transformer
         return self.model_copy(update={"transformer": wanted})
-
-    def candidates(self, _model: Path, _scheme: Scheme) -> tuple[Fuse, ...]:
-        """Nothing is left open."""
-        return (self,)
 
     def apply(self, model: Model, supply: Supply, out: Path) -> Work[Did]:
         """Write the simplified model to `out`, or the model as it is where simplifying would harm it."""

@@ -20,6 +20,7 @@ from compressor.units import Fraction
 class Prune(BaseModel, frozen=True, extra="forbid"):
     """Remove whole channels until `ratio` of the multiply-accumulates are gone."""
 
+    open: ClassVar[bool] = False
     needs_evaluation: ClassVar[bool] = True
     """Nobody should prune a model without data that shows what it lost."""
 
@@ -28,10 +29,6 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
     def resolve(self, _model: Path, _scheme: Scheme) -> Prune:
         """Nothing depends on the model or the machine."""
         return self
-
-    def candidates(self, _model: Path, _scheme: Scheme) -> tuple[Prune, ...]:
-        """Nothing is left open."""
-        return (self,)
 
     def apply(self, _model: Model, _supply: Supply, _out: Path) -> Work[Did]:
         """Refuse: this version cannot prune.

@@ -16,9 +16,11 @@ class Supply:
     """Samples to learn from, others to check on what was learnt, and a folder shared by the stages of a climb.
 
     The two may be the same where there are too few to divide. Files in `kept` are named by the content they were made
-    from, so that none is taken for another.
+    from, so that none is taken for another. `steady`: the model agrees with itself when it is run twice; else outputs
+    say nothing about what a stage did.
     """
 
     calibration: Samples
     held_out: Samples
     kept: Path
+    steady: bool = True

@@ -19,7 +19,7 @@ import small
 
 from compressor import formats, gates, plan, recipe
 from compressor.errors import InputError
-from compressor.pipeline import Request, Result, choose, climb, prepare, run, timing, work
+from compressor.pipeline import Request, Result, choose, climb, prepare, run, search, timing, work
 from compressor.plan import Job
 from compressor.records import Progress, Report, Trial, Verdict
 
@@ -387,3 +387,66 @@ def test_further_points_are_measured_and_judged_on_every_rung(stopped: Result) -
     assert trial.measurement is not None
     assert trial.measurement.errors["logits"].n == 100
     assert trial.measurement.errors["logits"].sqnr_db == pytest.approx(trial.stages[-1].sqnr_db["logits"], abs=5)
+
+
+def test_the_way_that_a_search_takes_is_told_and_comes_out_again_without_a_search(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_gains", lambda _speedup, *, small: True)  # noqa: ARG005 - whether faster or not
+    result = go(model, f"rungs: [{{name: int8, stages: [quantize]}}]\n{GATES}")[1]
+    report, folder = result.report, result.folder
+    (trial,) = report.trials
+    stage = trial.stages[-1]
+    assert [one.settings["scheme"] for one in stage.tried][:3] == ["static"] * 3
+    assert sum(one.taken for one in stage.tried) == 1
+    assert all(one.ratio and one.sqnr_db and one.size_bytes for one in stage.tried)
+    taken = next(one for one in stage.tried if one.taken)
+    assert taken.settings == stage.settings
+    settled = plan.make(Job(model, recipe.read(folder / "recipe.yaml"), tmp_path, model.parent))
+    (again,) = settled.recipe.rungs[0].stages
+    assert not again.open
+    made = _finish(climb._Climb(settled, tmp_path, verbose=False).make(settled.recipe.rungs[0]), [])
+    assert made.model.sha256 == trial.artifacts[0].files[0].sha256  # type: ignore[attr-defined]
+
+
+def test_where_no_way_is_faster_the_model_stays_float_and_the_baseline_is_taken(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_gains", lambda _speedup, *, small: False)  # noqa: ARG005 - however fast it is here
+    report = go(model, f"rungs: [{{name: int8, stages: [quantize]}}]\n{GATES}")[1].report
+    (trial,) = report.trials
+    assert trial.stages[-1].did.startswith("left float: the fastest of ")
+    assert not any(one.taken for one in trial.stages[-1].tried)
+    assert (report.verdict, report.chosen) == ("pass", "baseline")
+    assert report.recipe["rungs"][0]["stages"][0]["quantize"]["scheme"] == "float"
+
+
+@pytest.mark.parametrize(
+    ("gate", "outcome"),
+    [("{size: {max: 1MB}}", ("pass", "int8")), ("{latency: {p99: 10s}}", ("inconclusive", None))],
+    ids=["size", "latency"],
+)
+def test_a_model_for_another_machine_is_not_judged_by_its_speed_on_this_one(
+    model: Path, gate: str, outcome: tuple[str, str | None]
+) -> None:
+    text = f"target: arm-i8mm\nrungs: [{{name: int8, stages: [quantize]}}]\n{GATES}"
+    report = go(model, text.replace("{size: {max: 1MB}}", gate))[1].report
+    (trial,) = report.trials
+    assert (report.verdict, report.chosen) == outcome
+    assert trial.stages[-1].settings["activations"] == "s8"
+    assert {one.ratio for one in trial.stages[-1].tried} == {None}
+    assert trial.measurement is not None
+    assert trial.measurement.score is not None
+    assert trial.measurement.score.emulated == trial.measurement.score.value
+
+
+def test_rungs_of_other_engines_search_for_themselves(model: Path) -> None:
+    text = f"""
+rungs:
+  - {{name: one, stages: [{INT8}], engine: {{onnxruntime: {{threads: 1}}}}}}
+  - {{name: two, stages: [{INT8}], engine: {{onnxruntime: {{threads: 2}}}}}}
+{GATES}"""
+    settled = plan.make(Job(model, recipe.parse(text, "r.yaml"), model.parent / "reports", model.parent))
+    climbing = climb._Climb(settled, model.parent, verbose=False)
+    one, two = (climbing._chains(rung) for rung in settled.recipe.rungs)
+    assert one != two

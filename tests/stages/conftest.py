@@ -14,6 +14,7 @@ import pytest
 from compressor import graph, schemes
 from compressor.records import Did, Model
 from compressor.samples import Samples, synthetic
+from compressor.schemes import Scheme
 from compressor.stages import Supply
 
 EXACT = replace(schemes.by_name("x86-vnni") or schemes.SCHEMES[0], here=True)
@@ -52,10 +53,12 @@ def make(tmp_path: Path) -> Make:
 def apply(tmp_path: Path) -> Apply:
     """Apply a stage to a model with samples (16 made up ones unless given)."""
 
-    def _apply(stage: Any, model: Model, samples: Samples | None = None, name: str = "out.onnx") -> Result:
+    def _apply(
+        stage: Any, model: Model, samples: Samples | None = None, name: str = "out.onnx", scheme: Scheme = EXACT
+    ) -> Result:
         given = samples or made_up(model, 16)
         supply = Supply(given, given, tmp_path / "kept")
-        work = stage.resolve(model.path, EXACT).apply(model, supply, tmp_path / name)
+        work = stage.resolve(model.path, scheme).apply(model, supply, tmp_path / name)
         while True:
             try:
                 next(work)

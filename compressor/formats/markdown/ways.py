@@ -21,8 +21,9 @@ def tried(report: Report) -> str:
     header = ("rung", "stage", "way", "size", "SQNR", "speed-up", "taken", "why")
     rows = [[*named, *_tried(one)] for *named, stage in _stages(report) for one in stage.tried]
     foot = (
-        "Each way was made, held against the model before the stage on samples that it did not learn from, and timed "
-        "in turn with it; brackets hold 95 % intervals. SQNR is of the worst output; “exact” is with exact integers."
+        "Each way was made, held against the model before the stage on held-out samples (where there are fewer "
+        "than 16, on those it learnt from), and timed in turn with it; brackets hold 95 % intervals. SQNR is of the "
+        "worst output; “exact” is with exact integers."
     )
     return f"## What was tried\n\n{table(header, rows)}\n\n{foot}" if rows else ""
 

@@ -20,8 +20,6 @@ from compressor.stages.quantize.making import quantized
 from compressor.stages.quantize.ways import ways
 from compressor.stages.supply import Supply
 
-_OPEN = "auto", None, ()
-
 
 class Quantize(BaseModel, frozen=True, extra="forbid"):
     """Quantize weights to signed 8 bits per channel, and activations to 8 bits per tensor.
@@ -45,14 +43,19 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
     """Zero points of 0 and float biases, as TensorRT reads them; unset: what the target needs."""
     reduce_range: bool | None = None
     """Weights of 7 bits, with which kernels cannot saturate; unset: as the target and the scheme need it."""
-    ranges: Literal["auto", "minmax", "percentile", "mse"] = "auto"
-    """How ranges come from calibration; auto: tensor by tensor what is best on held-out samples, if the model gains."""
+    ranges: Literal["auto", "minmax", "percentile", "mse", "tensor"] = "auto"
+    """How ranges come from calibration; tensor: for each what is best on held-out samples; auto: if the model gains."""
     correct_bias: bool = True
-    """Take the mean error that quantized weights cause out of the biases: up to 4 dB, at no cost at run time."""
+    """Take the mean error of quantized weights out of the biases of static INT8; it costs nothing at run time."""
     unsigned: tuple[str, ...] | None = None
     """Nodes with unsigned weights, with which kernels cannot saturate; unset: those that do on this machine."""
     exclude: tuple[str, ...] = ()
     """Names of nodes that stay float."""
+
+    @property
+    def open(self) -> bool:
+        """Whether there is a choice that only making and timing can settle."""
+        return self.scheme == "auto"
 
     @model_validator(mode="after")
     def _check_scheme(self) -> Quantize:
@@ -60,36 +63,41 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
             raise ValueError(f"scheme {self.scheme} is one of the backend onnxruntime; nncf is static")
         return self
 
-    def resolve(self, model: Path, scheme: Scheme) -> Quantize:
-        """Settle what depends on the target alone.
+    def resolve(self, _model: Path, scheme: Scheme) -> Quantize:
+        """Settle what depends on the target alone; what is stated already stays."""
+        if self.scheme == "float":
+            return self
+        settled: dict[str, object] = {
+            "activations": self.activations or scheme.activations,
+            "symmetric": scheme.symmetric if self.symmetric is None else self.symmetric,
+        }
+        if not (scheme.saturates and scheme.here):
+            settled["unsigned"] = self.unsigned or ()
+        if self.scheme != "auto":
+            # Where the CPU is another one, which of its layers saturate cannot be seen: 7 bits avoid it for all.
+            seven = scheme.saturates and (self.scheme == "dynamic" or not scheme.here)
+            settled["reduce_range"] = seven if self.reduce_range is None else self.reduce_range
+            settled["backend"] = self.backend or "onnxruntime"
+        if self.scheme == "static":
+            settled["operators"] = self.operators or "core"
+        return self.model_copy(update=settled)
+
+    def check(self, model: Path) -> None:
+        """Make sure that a model that no stage has changed has the nodes to exclude.
 
         Raises:
             InputError: `exclude` names a node that is not there.
         """
         if self.exclude:
             check_names(model, self.exclude)
-        if self.scheme == "float":
-            return self
-        searched = self.scheme == "auto"
-        # Where the CPU is another one, which of its layers saturate cannot be seen: 7 bits avoid it for all.
-        seven = scheme.saturates and (self.scheme == "dynamic" or not scheme.here)
-        settled = {
-            "activations": self.activations or scheme.activations,
-            "symmetric": scheme.symmetric if self.symmetric is None else self.symmetric,
-            "reduce_range": None if searched and self.reduce_range is None else bool(self.reduce_range or seven),
-            "unsigned": self.unsigned if scheme.saturates and scheme.here else self.unsigned or (),
-        }
-        return self.model_copy(update=settled if searched else {**_DEFAULTS, **_stated(self), **settled})
 
     def candidates(self, model: Path, scheme: Scheme) -> tuple[Quantize, ...]:
-        """Give the ways worth a look and, last, to leave the model float; only this one where a scheme is named."""
-        if self.scheme != "auto":
-            return (self,)
+        """Give the ways worth a look that are as the recipe states and, last, to leave the model float."""
         if graph.is_quantized(model):
             return (Quantize(scheme="float"),)
-        stated = {key: value for key, value in _stated(self).items() if key != "scheme"}
+        stated = self.model_dump(exclude={"scheme"}, exclude_none=True)
         fitting = (way for way in ways(model, scheme) if all(stated.get(key, way[key]) == way[key] for key in way))
-        found = (Quantize.model_validate({**stated, **way}).resolve(model, scheme) for way in fitting)
+        found = (Quantize(**{**stated, **way}).resolve(model, scheme) for way in fitting)
         return (*dict.fromkeys(found), Quantize(scheme="float"))
 
     def apply(self, model: Model, supply: Supply, out: Path) -> Work[Did]:
@@ -103,12 +111,3 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
             why = "it is quantized already" if graph.is_quantized(model.path) else "the recipe says so"
             return Did(f"left as it is: {why}", changed=False)
         return (yield from quantized(self, model.path, supply, out))
-
-
-_DEFAULTS = {"backend": "onnxruntime", "operators": "core"}
-"""Of a scheme that the recipe names."""
-
-
-def _stated(how: Quantize) -> dict[str, object]:
-    """Give the settings that are not left open."""
-    return {key: value for key, value in how if value not in _OPEN}

@@ -20,34 +20,39 @@ from compressor.stages.quantize.taps import channel_axis
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+_MATRIX = 2
 _QDQ = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 
-def corrected(reference: Path, quantized: Path, out: Path, statistics: Statistics) -> int:
-    """Write the quantized model with its biases corrected, and give how many layers were.
+def corrected(reference: Path, quantized: Path, out: Path, statistics: Statistics) -> None:
+    """Write the quantized model with its biases corrected.
 
-    Layers are found by their name. Those without a bias of their own, or whose bias is in 8 bits, stay as they are.
+    Layers are found by their name. Corrected are the biases in float or 32 bits of Conv, ConvTranspose and Gemm, and
+    the row that a float Add adds to a MatMul by a matrix. What stays as it is: a layer without a bias of its own, and
+    one whose bias has 8 bits, as that of a MatMul has where the Add after it is quantized too.
     Source: Nagel et al., Data-Free Quantization through Weight Equalization and Bias Correction, 2019, section 4.2:
     E[y'] - E[y] = (W' - W) E[x], here with the means of x over calibration samples instead of those expected by
     BatchNormalization.
     """
     layers = {node.name: node for node in graph.load(reference).graph if channel_axis(node) is not None}
     model = graph.load(quantized)
-    changed = [_correct(layers[node.name], node, statistics.means) for node in model.graph if node.name in layers]
+    for node in model.graph:
+        if node.name in layers:
+            _correct(layers[node.name], node, statistics.means)
     graph.save(model, out)
-    return sum(changed)
 
 
-def _correct(layer: ir.Node, node: ir.Node, means: Mapping[tuple[str, int], Array]) -> bool:
-    """Subtract the mean error of a layer from its bias in place; tell whether there was something to change."""
+def _correct(layer: ir.Node, node: ir.Node, means: Mapping[tuple[str, int], Array]) -> None:
+    """Subtract the mean error of a layer from its bias in place, where there is one to correct."""
     mean = means.get((str(layer.inputs[0].name), channel_axis(layer) or 1))
     bias = _bias(node)
     if mean is None or bias is None or not np.isfinite(mean).all() or layer.op_type != node.op_type:
-        return False
+        return
     before, after = _computed(layer.inputs[1]), _computed(node.inputs[1])
     if before is None or after is None or before.shape != after.shape:
-        return False
-    return _subtract(bias, _mean_error(node, after.astype(np.float64) - before, mean))
+        return
+    if node.op_type != "MatMul" or before.ndim == _MATRIX:  # a stack of them has a mean error each
+        _subtract(bias, _mean_error(node, after.astype(np.float64) - before, mean))
 
 
 def _mean_error(node: ir.Node, change: Array, mean: Array) -> Array:
@@ -95,23 +100,22 @@ def _own(value: ir.Value | None) -> ir.Value | None:
     return value if ours and (producer is None or producer.op_type == "DequantizeLinear") else None
 
 
-def _subtract(bias: ir.Value, error: Array) -> bool:
-    """Subtract from a float bias, or from the integers of a dequantized one; tell whether that changed it."""
+def _subtract(bias: ir.Value, error: Array) -> None:
+    """Subtract from a float bias, or from the integers of a dequantized one, if it is a row as long as the error."""
     import onnx_ir as ir
 
     producer = bias.producer()
     held = bias if producer is None else producer.inputs[0]
     array = held.const_value.numpy()
     step = 1.0 if producer is None else producer.inputs[1].const_value.numpy().astype(np.float64)
-    if array.size != error.size or array.dtype not in (np.float32, np.int32):
-        return False
+    is_row = array.shape[-1:] == error.shape and array.size == error.size
+    if not is_row or array.dtype not in (np.float32, np.int32):
+        return
     wanted = array - (error / step).reshape(array.shape)
     if array.dtype == np.int32:
         limits = np.iinfo(np.int32)
         wanted = np.clip(np.rint(wanted), limits.min, limits.max)
-    changed = wanted.astype(array.dtype)
-    held.const_value = ir.tensor(changed, name=held.name)
-    return not np.array_equal(changed, array)
+    held.const_value = ir.tensor(wanted.astype(array.dtype), name=held.name)
 
 
 def _computed(value: ir.Value | None) -> Array | None:

@@ -29,22 +29,25 @@ _ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub", "Where"})
 
 
 def exclusions(path: Path, wanted: Iterable[str]) -> dict[str, str]:
-    """Give the nodes of the model that are not to be quantized, with the reason.
+    """Give the nodes of a prepared model that are not to be quantized, with the reason.
 
     Raises:
-        RungError: The weights are no float32.
+        RungError: The weights are no float32, or no node has a wanted name.
     """
     import onnx
 
     model = onnx.load(path, load_external_data=False)
     _refuse_other_floats(model)
+    if unknown := _unknown(model.graph, wanted):
+        raise RungError(unknown)
     ranks = _ranks(model.graph)
     found = {node.name: reason for node in model.graph.node if (reason := _unsafe(node, ranks))}
-    return {**found, **_read_inside(model.graph), **dict.fromkeys(wanted, "the recipe says so")}
+    others = {**_in_other_floats(model.graph), **_read_inside(model.graph)}
+    return {**found, **others, **dict.fromkeys(wanted, "the recipe says so")}
 
 
 def check_names(path: Path, wanted: Iterable[str]) -> None:
-    """Make sure that the model has nodes of these names once it is normalised, or prepared.
+    """Make sure that a model as it is given has nodes of these names once it is normalised and prepared.
 
     Raises:
         InputError: One is the name of no node.
@@ -55,12 +58,9 @@ def check_names(path: Path, wanted: Iterable[str]) -> None:
         normalised = Path(folder) / "model.onnx"
         graph.normalise(path, normalised)
         prepare(normalised, prepared := Path(folder) / "prepared.onnx")
-        graphs = (onnx.load(each, load_external_data=False).graph for each in (normalised, prepared))
-        names = list(dict.fromkeys(node.name for each in graphs for node in each.node))
-    for name in wanted:
-        if name not in names:
-            close = ", ".join(map(repr, difflib.get_close_matches(name, names, n=3, cutoff=0)))
-            raise InputError(f"quantize.exclude: no node is named {name!r}; the closest are {close}")
+        main = onnx.load(prepared, load_external_data=False).graph
+    if unknown := _unknown(main, wanted):
+        raise InputError(unknown)
 
 
 def too_wide(path: Path, ranges: Ranges) -> dict[str, str]:
@@ -93,18 +93,44 @@ def _masking(softmax: onnx.NodeProto, producers: Mapping[str, onnx.NodeProto]) -
         node = producers.get(node.input[0])
 
 
+def _unknown(main: onnx.GraphProto, wanted: Iterable[str]) -> str:
+    """Say which name no node has; nothing if all are there."""
+    names = [node.name for node in main.node]
+    for name in wanted:
+        if name not in names:
+            close = ", ".join(map(repr, difflib.get_close_matches(name, names, n=3, cutoff=0)))
+            return f"quantize.exclude: no node is named {name!r}; the closest are {close}"
+    return ""
+
+
 def _refuse_other_floats(model: onnx.ModelProto) -> None:
     """Return if the weights are float32; of others onnxruntime 1.32 and nncf 3.4 make an invalid file."""
-    from onnx import TensorProto
-
-    others = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16", TensorProto.DOUBLE: "float64"}
+    others = _other_floats(model.graph)
     weights = {name for node in model.graph.node if node.op_type in _WEIGHTED for name in node.input}
     for tensor in model.graph.initializer:
-        if tensor.name in weights and tensor.data_type in others:
-            kind = others[tensor.data_type]
+        if tensor.name in weights and tensor.name in others:
             raise RungError(
-                f"weight {tensor.name!r} is {kind}, quantization needs float32: export the model in float32"
+                f"weight {tensor.name!r} is {others[tensor.name]}, quantization needs float32: "
+                f"export the model in float32"
             )
+
+
+def _in_other_floats(main: onnx.GraphProto) -> dict[str, str]:
+    """Give the nodes that compute in floats other than float32, which nncf 3.4 quantizes all the same."""
+    others = _other_floats(main)
+    found = {n.name: others[name] for n in main.node if n.op_type != "Cast" for name in n.input if name in others}
+    return {name: f"it computes in {kind}; 8 bits are made of float32 alone" for name, kind in found.items()}
+
+
+def _other_floats(main: onnx.GraphProto) -> dict[str, str]:
+    """Give the tensors of floats other than float32, with their type in words."""
+    from onnx import TensorProto
+
+    words = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16", TensorProto.DOUBLE: "float64"}
+    values = (*main.value_info, *main.input, *main.output)
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    types |= {tensor.name: tensor.data_type for tensor in main.initializer}
+    return {name: words[kind] for name, kind in types.items() if kind in words}
 
 
 def _unsafe(node: onnx.NodeProto, ranks: dict[str, int]) -> str | None:

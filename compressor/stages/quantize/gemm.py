@@ -23,6 +23,8 @@ _FACTORS = (("alpha", (_RIGHT, _LEFT)), ("beta", (_BIAS,)))
 def scale(model: ir.Model) -> int:
     """Multiply alpha and beta into the constants they scale, each into a copy where others read it; count them.
 
+    A beta without a bias, or of 0, goes with what it scales.
+
     onnxruntime 1.32 leaves the bias unscaled by beta.
     """
     return sum(_scale(model, node, *factor) for node in _gemms(model) for factor in _FACTORS)
@@ -54,9 +56,11 @@ def _scale(model: ir.Model, node: ir.Node, name: str, indices: tuple[int, ...]) 
 
     factor = node.attributes.get_float(name, 1.0)
     index = next((i for i in indices if i < len(node.inputs) and constants.is_constant(node.inputs[i])), None)
-    if name == "beta" and factor == 0:
+    if factor == 1:
+        return False
+    if name == "beta" and (factor == 0 or not _has_bias(node)):
         node.resize_inputs(min(len(node.inputs), _BIAS))
-    elif factor == 1 or index is None:
+    elif index is None:
         return False
     else:
         array = node.inputs[index].const_value.numpy()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,7 +38,6 @@ class Layer:
     """
 
     name: str
-    operator: str
     exact_db: float
     real_db: float | None = None
 
@@ -71,7 +71,8 @@ def effects(reference: Path, quantized: Path, feeds: Iterable[Feeds]) -> Work[di
 
     original = onnx.load(reference)
     pieces = _pieces(original, onnx.load(quantized))
-    wanted = list(map(_opened(reference, exact=True), feeds))
+    with closing(_opened(reference, exact=True)) as session:
+        wanted = list(map(session, feeds))
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         weightless = _weightless(original, Path(folder))
@@ -79,7 +80,8 @@ def effects(reference: Path, quantized: Path, feeds: Iterable[Feeds]) -> Work[di
             yield Progress("look at what single layers do to the outputs", len(found), len(pieces))
             path = Path(folder) / "grafted.onnx"
             path.write_bytes(_grafted(weightless, piece).SerializeToString())
-            found[piece.name] = _apart(_opened(path, exact=True), feeds, wanted)
+            with closing(_opened(path, exact=True)) as session:
+                found[piece.name] = _apart(session, feeds, wanted)
     return found
 
 
@@ -91,7 +93,6 @@ class _Piece:
     """
 
     name: str
-    operator: str
     model: onnx.ModelProto
     inputs: Mapping[str, str]
     wanted: str
@@ -129,7 +130,7 @@ class _Cut:
         if wanted is None or None in inputs.values():
             return None
         model = self._model(nodes, sorted(read & self._constants.keys()), nodes[-1].output[0])
-        return _Piece(node.name, node.op_type, model, {k: v for k, v in inputs.items() if v is not None}, wanted)
+        return _Piece(node.name, model, {k: v for k, v in inputs.items() if v is not None}, wanted)
 
     def _behind(self, name: str) -> tuple[list[onnx.NodeProto], str]:
         """Give the Q/DQ pair behind a tensor, with a Relu or Clip in front of it, and the name of what it quantizes."""
@@ -192,22 +193,23 @@ def _measured(
 ) -> Iterator[Layer]:
     """Give the layers of a few pieces; of the activations only those of one feed around them are held."""
     arithmetics = (True, False) if real else (True,)
-    activations = _tapped(
-        original, {name for piece in pieces for name in (*piece.inputs.values(), piece.wanted)}, folder
-    )
+    tensors = {name for piece in pieces for name in (*piece.inputs.values(), piece.wanted)}
     sessions: dict[tuple[int, bool], Session] = {}
     distances: defaultdict[tuple[int, bool], Distance] = defaultdict(Distance)
-    for feed in feeds:
-        values = {**feed, **activations(feed)}
-        for i, piece in enumerate(pieces):
-            inputs = {name: values[known] for name, known in piece.inputs.items()}
-            for exact in arithmetics:
-                if (i, exact) not in sessions:
-                    sessions[i, exact] = _opened(_declared(piece, inputs, folder / f"{i}.onnx"), exact=exact)
-                (found,) = sessions[i, exact](inputs).values()
-                distances[i, exact] = distances[i, exact].plus(values[piece.wanted], found)
+    with ExitStack() as opened:
+        activations = opened.enter_context(closing(_tapped(original, tensors, folder)))
+        for feed in feeds:
+            values = {**feed, **activations(feed)}
+            for i, piece in enumerate(pieces):
+                inputs = {name: values[known] for name, known in piece.inputs.items()}
+                for key in ((i, exact) for exact in arithmetics):
+                    if key not in sessions:
+                        session = _opened(_declared(piece, inputs, folder / f"{i}.onnx"), exact=key[1])
+                        sessions[key] = opened.enter_context(closing(session))
+                    (found,) = sessions[key](inputs).values()
+                    distances[key] = distances[key].plus(values[piece.wanted], found)
     for i, piece in enumerate(pieces):
-        yield Layer(piece.name, piece.operator, distances[i, True].db, distances[i, False].db if real else None)
+        yield Layer(piece.name, distances[i, True].db, distances[i, False].db if real else None)
 
 
 def _tapped(original: onnx.ModelProto, names: Iterable[str], folder: Path) -> Session:
@@ -272,7 +274,7 @@ def _grafted(original: onnx.ModelProto, piece: _Piece) -> onnx.ModelProto:
 
 
 def _apart(session: Session, feeds: Iterable[Feeds], wanted: Iterable[Outputs]) -> float:
-    """Give the SQNR of the worst output."""
+    """Give the SQNR of the worst output; one whose shape depends on the data may have another."""
     distances: defaultdict[str, Distance] = defaultdict(Distance)
     for feed, outputs in zip(feeds, wanted, strict=True):
         found = session(feed)

@@ -1,6 +1,6 @@
 """One way of quantizing, from the float model to the file: prepared, calibrated, quantized, repaired, made small.
 
-What is decided by looking at held-out samples is decided here; another kind of quantizer is a line in `_Making.make`.
+What is decided by looking at held-out samples is decided here; another kind of quantizer is a line in `_Making._make`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from compressor import graph, runtime
 from compressor.errors import RungError
@@ -35,19 +35,23 @@ _LOOKED_AT = 16
 """Held-out feeds over which choices are made."""
 _WORTH_DB = 0.5
 """What a choice must gain over the simpler one; less may be another way round on other samples."""
+_SAME_DB = 30.0
+"""Rounding in float16 leaves 40 to 60 dB, a few classes that it flips of an output of classes over 30; a wrong graph is
+below 20 dB."""
 _NAMED = 3
 """Names in a note at the most."""
+_UNSTEADY = "the model gives other outputs when it is run again: nothing was chosen or mended by looking at them"
 
 
 def quantized(how: Quantize, model: Path, supply: Supply, out: Path) -> Work[Did]:
     """Write the model, quantized in one settled way, to `out`.
 
     Raises:
-        RungError: The quantizer refuses the model, or quantized nothing.
+        RungError: The quantizer refuses the model, or quantized nothing; or no exact rewriting makes it fit for one.
     """
     with tempfile.TemporaryDirectory() as folder:
         prepared = Path(folder) / "prepared.onnx"
-        done = prepare(model, prepared)
+        done = yield from _prepared(model, supply, prepared)
         job = Job(
             model=prepared,
             out=Path(folder) / "int8.onnx",
@@ -57,9 +61,22 @@ def quantized(how: Quantize, model: Path, supply: Supply, out: Path) -> Work[Did
             reduce_range=bool(how.reduce_range),
             operators=how.operators or "core",
         )
-        making = _Making(how, supply, steady=not graph.summary(model).random)
+        making = _Making(how, supply)
         made = yield from (making.static(job) if how.scheme == "static" else making.mended(job, None))
         return (yield from making.finished(replace(made, notes=(*done, *made.notes)), out))
+
+
+def _prepared(model: Path, supply: Supply, out: Path) -> Work[tuple[str, ...]]:
+    """Prepare a model, and make sure by running both that it computes the same; all that follows is held against it."""
+    done = prepare(model, out)
+    if done and supply.steady:
+        found_db = yield from runtime.worst_db(model, out, _First(supply.held_out))
+        if found_db < _SAME_DB:
+            raise RungError(
+                f"rewritten for quantizers the model computes something else ({found_db:.0f} dB; {'; '.join(done)}): "
+                "export it in float32, or remove the rung"
+            )
+    return done
 
 
 @dataclass(frozen=True)
@@ -67,7 +84,7 @@ class _Choice:
     """What was chosen for a static scheme: ranges by a method, and the statistics by which biases are corrected."""
 
     fitted: Fitted
-    method: Method | Literal["auto"]
+    method: Method
     means: Statistics | None
 
 
@@ -87,23 +104,24 @@ class _Making:
 
     how: Quantize
     supply: Supply
-    steady: bool  # the model gives the same outputs for the same inputs, so that a difference means something
 
     def static(self, job: Job) -> Work[_Built]:
         """Calibrate, choose how ranges and biases come from that, and mend what is still wrong."""
         seen = yield from gather(job.model, self.supply)
         job = replace(job, excluded={**too_wide(job.model, seen.extremes), **job.excluded})
         choice = yield from self._chosen(job, seen)
+        job = replace(job, ranges=choice.fitted.ranges)
+        if self.how.backend != "nncf":
+            job = replace(job, excluded={**ort.unquantizable(job), **job.excluded})
         made = yield from self.mended(job, choice)
         return replace(made, notes=(*_dead(seen), *made.notes))
 
     def mended(self, job: Job, choice: _Choice | None) -> Work[_Built]:
         """Build, with the nodes that INT8 ruins left float."""
         yield Progress("quantize")
-        job = replace(job, ranges=choice.fitted.ranges if choice else {})
-        if not self.steady:
+        if not self.supply.steady:
             self._build(job, choice)
-            return _Built(job, choice, (), ("a random operator: nothing was chosen or mended by looking at outputs",))
+            return _Built(job, choice, (), (_UNSTEADY,))
         found = yield from repaired(lambda each: self._build(each, choice), job, self._held_out())
         mended = tuple(name for name in found.job.excluded if name not in job.excluded)
         return _Built(found.job, choice, mended, found.notes)
@@ -114,7 +132,7 @@ class _Making:
 
         quantized, names = made.job.out, self.how.unsigned
         if self.how.scheme == "static" and names is None:
-            names = yield from unsaturated(made.job.model, quantized, self._held_out(), quantized)
+            names = yield from unsaturated(made.job.model, quantized, self._held_out())
         model = onnx.load(quantized)
         graph.save(compact(unsigned(model, names or ())), out)
         if self._made_up():
@@ -128,9 +146,9 @@ class _Making:
         return Did(what, uncalibrated=self._made_up(), excluded=made.job.excluded, settled=settled, notes=made.notes)
 
     def _chosen(self, job: Job, seen: Statistics) -> Work[_Choice]:
-        """Take ranges of min-max unless the whole model gains by others on held-out samples."""
-        methods: tuple[Method | Literal["auto"], ...] = ("minmax", "auto")
-        methods = methods if self.how.ranges == "auto" and self.steady else (self.how.ranges,)
+        """Take ranges of min-max unless the whole model gains on held-out samples by choosing tensor by tensor."""
+        methods: tuple[Method, ...] = ("minmax", "tensor") if self.supply.steady else ("minmax",)
+        methods = methods if self.how.ranges == "auto" else (self.how.ranges,)
         means = seen if self.how.correct_bias else None
         choices = [_Choice(ranges(seen, method, symmetric=job.symmetric), method, means) for method in methods]
         best, best_db = choices[0], -runtime.IDENTICAL_DB
@@ -144,18 +162,17 @@ class _Making:
 
     def _db(self, job: Job) -> Work[float]:
         try:
-            found = yield from runtime.compare(job.model, job.out, self._held_out(), exact=True)
+            return (yield from runtime.worst_db(job.model, job.out, self._held_out(), exact=True))
         except RungError:  # not finite, or no model at all: worse than any other choice
             return -runtime.IDENTICAL_DB
-        return min(found.values(), default=runtime.IDENTICAL_DB)
 
     def _build(self, job: Job, choice: _Choice | None) -> None:
         with translated(self.how.backend or "onnxruntime"):
-            self.make(job)
+            self._make(job)
         if choice and choice.means:
             corrected(job.model, job.out, job.out, choice.means)
 
-    def make(self, job: Job) -> None:
+    def _make(self, job: Job) -> None:
         """Let the quantizer write the file."""
         if self.how.scheme == "dynamic":
             ort.dynamic(job)

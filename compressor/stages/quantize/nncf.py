@@ -14,12 +14,14 @@ import numpy as np
 from compressor import graph
 from compressor.records import Array, Feeds
 from compressor.stages.quantize.job import Job, Ranges
-from compressor.stages.quantize.ort import usable
+from compressor.stages.quantize.ranges import usable
 
 if TYPE_CHECKING:
     import onnx
 
 _STEPS = 255
+_SYMMETRIC_STEPS = 127
+"""On either side of 0."""
 
 
 class _Codes(NamedTuple):
@@ -38,14 +40,16 @@ def static(job: Job, feeds: Iterable[Feeds]) -> None:
 
     model = onnx.load(job.model)
     made = _insert(model, [dict(feed) for feed in feeds], job)
-    graph.save(graph.inherit(model, with_ranges(made, job.ranges, signed=job.activations == "s8")), job.out)
+    signed = job.symmetric or job.activations == "s8"
+    made = with_ranges(made, job.ranges, signed=signed, symmetric=job.symmetric)
+    graph.save(graph.inherit(model, made), job.out)
 
 
-def with_ranges(model: onnx.ModelProto, ranges: Ranges, *, signed: bool) -> onnx.ModelProto:
+def with_ranges(model: onnx.ModelProto, ranges: Ranges, *, signed: bool, symmetric: bool = False) -> onnx.ModelProto:
     """Give the model with these ranges in its activations' Q/DQ pairs, all in signed or all in unsigned codes.
 
-    A pair without a range keeps its numbers, in the other codes if need be. Quantized constants stay as they
-    are.
+    A pair without a range keeps the one it has. If `symmetric`, codes are signed and their zero points 0. Quantized
+    constants stay as they are; NNCF quantizes no bias.
     """
     import onnx
     from onnx import numpy_helper
@@ -54,11 +58,11 @@ def with_ranges(model: onnx.ModelProto, ranges: Ranges, *, signed: bool) -> onnx
     result.CopyFrom(model)
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in result.graph.initializer}
     known = usable(ranges)
-    codes = {
-        node.output[0]: _codes(known.get(node.input[0]), *_found(node, constants), signed=signed)
-        for node in result.graph.node
-        if node.op_type == "QuantizeLinear" and node.input[0] not in constants
-    }
+    codes = {}
+    for node in result.graph.node:
+        if node.op_type == "QuantizeLinear" and node.input[0] not in constants:
+            low, high = known.get(node.input[0]) or _found(node, constants)
+            codes[node.output[0]] = _symmetric(low, high) if symmetric else _codes(low, high, signed=signed)
     _replace(result.graph, codes)
     del result.graph.value_info[:]  # they may give the other type
     return result
@@ -89,21 +93,24 @@ def _insert(model: onnx.ModelProto, feeds: list[dict[str, Array]], job: Job) -> 
     )
 
 
-def _found(node: onnx.NodeProto, constants: dict[str, Array]) -> tuple[Array, Array]:
-    """Give the scale and zero point of a QuantizeLinear; without a zero point it gives UINT8 around 0."""
+def _found(node: onnx.NodeProto, constants: dict[str, Array]) -> tuple[float, float]:
+    """Give the range that a QuantizeLinear covers; without a zero point it gives UINT8 around 0."""
     zero_point = constants[node.input[2]] if len(node.input) > 2 else np.zeros((), np.uint8)  # noqa: PLR2004 - the third, by the standard
-    return constants[node.input[1]], zero_point
+    limits, step = np.iinfo(zero_point.dtype), constants[node.input[1]].astype(np.float64)
+    ends = [(end - zero_point.astype(np.int64)) * step for end in (limits.min, limits.max)]
+    return float(np.min(ends)), float(np.max(ends))
 
 
-def _codes(pair: tuple[float, float] | None, scale: Array, zero_point: Array, *, signed: bool) -> _Codes:
-    """Cover the range with 256 codes, 0.0 among them; without one, keep the numbers."""
+def _codes(low: float, high: float, *, signed: bool) -> _Codes:
+    """Cover the range with 256 codes, 0.0 among them."""
     kind = np.int8 if signed else np.uint8
-    least = int(np.iinfo(kind).min)
-    if pair is None:
-        return _Codes(scale, (zero_point.astype(np.int16) - np.iinfo(zero_point.dtype).min + least).astype(kind))
-    low, high = min(pair[0], 0.0), max(pair[1], 0.0)
+    low, high = min(low, 0.0), max(high, 0.0)
     step = (high - low) / _STEPS
-    return _Codes(np.array(step, np.float32), np.array(np.round(least - low / step), kind))
+    return _Codes(np.array(step, np.float32), np.array(np.round(np.iinfo(kind).min - low / step), kind))
+
+
+def _symmetric(low: float, high: float) -> _Codes:
+    return _Codes(np.array(max(-low, high) / _SYMMETRIC_STEPS, np.float32), np.zeros((), np.int8))
 
 
 def _replace(main: onnx.GraphProto, codes: Mapping[str, _Codes]) -> None:

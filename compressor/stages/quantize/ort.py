@@ -15,6 +15,7 @@ import numpy as np
 
 from compressor import graph
 from compressor.stages.quantize.job import Job, Ranges
+from compressor.stages.quantize.ranges import usable
 
 if TYPE_CHECKING:
     import onnx
@@ -29,26 +30,23 @@ _DYNAMIC = ("Attention", "EmbedLayerNormalization", "Gather", "LSTM", "MatMul", 
 """Without Conv, whose dynamic kernel is 4 to 18 times slower than float; a Gemm is a MatMul and an Add there."""
 _BLOCK = 128
 _INT8_ARITHMETIC = 4  # of MatMulNBits' levels of accuracy
-_LARGEST = float(np.finfo(np.float32).max)
-_SMALLEST_SPAN = 256 * float(np.finfo(np.float32).tiny)
-"""Of whose steps a float32 can still hold the size."""
+_NO_RANGE = "it reads or gives a tensor of which no finite values were seen"
+_WIDER = "what 8 bits cover, which holds 0, does not end where it cuts off"
+_GIVEN = "its input is an output of the graph, which would get its range"
 
 
 def static(job: Job) -> None:
     """Insert Q/DQ pairs by the ranges of the job: activations per tensor, weights in S8 per output channel.
 
-    A node that reads or gives a tensor without a finite range stays float.
+    What is `unquantizable` stays float.
     """
     import onnx
     from onnxruntime import quantization as q
 
-    original = onnx.load(job.model)
-    ranges = usable(job.ranges)
-    excluded = {*job.excluded, *_rangeless(original.graph, ranges), *_undroppable(original.graph, ranges)}
     signed = job.symmetric or job.activations == "s8"
     with tempfile.TemporaryDirectory() as folder:
         cache, raw = Path(folder) / "ranges.json", Path(folder) / "quantized.onnx"
-        _write_cache(ranges, cache)
+        _write_cache(usable(job.ranges), cache)
         q.quantize_static(
             job.model,
             raw,
@@ -56,11 +54,11 @@ def static(job: Job) -> None:
             reduce_range=job.reduce_range,
             activation_type=q.QuantType.QInt8 if signed else q.QuantType.QUInt8,
             weight_type=q.QuantType.QInt8,
-            nodes_to_exclude=sorted(excluded),
+            nodes_to_exclude=sorted({*job.excluded, *unquantizable(job)}),
             calibration_cache_path=cache,
             **_placement(job),
         )
-        _finish(original, onnx.load(raw), job.out)
+        _finish(onnx.load(job.model), onnx.load(raw), job.out)
 
 
 def dynamic(job: Job) -> None:
@@ -108,17 +106,14 @@ def weights(job: Job) -> None:
     _finish(onnx.load(job.model), quantizer.model.model, job.out)
 
 
-def usable(ranges: Ranges) -> Ranges:
-    """Give the ranges that codes can cover: without those that are not finite; where all was 0, from 0 to 1.
+def unquantizable(job: Job) -> dict[str, str]:
+    """Give the nodes that `static` leaves float because of their ranges, with the reason."""
+    import onnx
 
-    For the former onnxruntime 1.32 fails; for the latter it writes scale 1 and zero point 0, which in signed codes does
-    not cut off what a dropped Relu would have.
-    """
-    finite = {name: pair for name, pair in ranges.items() if all(abs(bound) <= _LARGEST for bound in pair)}
-    return {
-        name: (low, high) if max(high, 0) - min(low, 0) > _SMALLEST_SPAN else (0.0, 1.0)
-        for name, (low, high) in finite.items()
-    }
+    main, ranges = onnx.load(job.model).graph, usable(job.ranges)
+    kinds = _kinds(job)
+    found = {**dict.fromkeys(_rangeless(main, ranges), _NO_RANGE), **_undroppable(main, ranges)}
+    return {node.name: found[node.name] for node in main.node if node.name in found and node.op_type in kinds}
 
 
 def _rangeless(main: onnx.GraphProto, ranges: Ranges) -> Iterator[str]:
@@ -134,19 +129,23 @@ def _rangeless(main: onnx.GraphProto, ranges: Ranges) -> Iterator[str]:
     return (node.name for node in main.node if not known.issuperset((*node.input, *node.output)))
 
 
-def _undroppable(main: onnx.GraphProto, ranges: Ranges) -> Iterator[str]:
-    """Give the names of activations that the range of their output does not replace.
+def _undroppable(main: onnx.GraphProto, ranges: Ranges) -> dict[str, str]:
+    """Give the activations that the range of their output does not replace, with the reason.
 
     onnxruntime 1.32 drops every Relu and Clip, though a range, which always holds 0, may be wider than a Clip; and it
     gives their input the range of their output, though that input may be an output of the graph.
     """
     constants = {tensor.name: tensor for tensor in main.initializer}
     outputs = {value.name for value in main.output}
+    found = {}
     for node in main.node:
         if node.op_type in {"Clip", "Relu"} and node.output[0] in ranges:
             (least, greatest), (low, high) = _bounds(node, constants), ranges[node.output[0]]
-            if node.input[0] in outputs or not (least <= min(low, 0) and max(high, 0) <= greatest):
-                yield node.name
+            if node.input[0] in outputs:
+                found[node.name] = _GIVEN
+            elif not (least <= min(low, 0) and max(high, 0) <= greatest):
+                found[node.name] = _WIDER
+    return found
 
 
 def _bounds(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> tuple[float, float]:
@@ -176,9 +175,9 @@ def _placement(job: Job) -> dict[str, Any]:
     knows neither zero points nor quantized biases. Source: NVIDIA's TensorRT documentation, "Explicit Quantization".
     """
     if not job.symmetric:
-        return {"op_types_to_quantize": list(_CORE) if job.operators == "core" else None}
+        return {"op_types_to_quantize": _kinds(job)}
     return {
-        "op_types_to_quantize": list(_WEIGHTED),
+        "op_types_to_quantize": _kinds(job),
         "extra_options": {
             "ActivationSymmetric": True,
             "WeightSymmetric": True,
@@ -186,6 +185,14 @@ def _placement(job: Job) -> dict[str, Any]:
             "OpTypesToExcludeOutputQuantization": list(_WEIGHTED),
         },
     }
+
+
+def _kinds(job: Job) -> list[str]:
+    from onnxruntime.quantization import registry
+
+    if job.symmetric:
+        return list(_WEIGHTED)
+    return list(_CORE) if job.operators == "core" else sorted({*registry.QLinearOpsRegistry, *registry.QDQRegistry})
 
 
 def _also_as_matmul(excluded: Collection[str]) -> list[str]:

@@ -31,8 +31,8 @@ _MOVING = frozenset(
 def prepare(path: Path, out: Path) -> tuple[str, ...]:
     """Write a normalised model in the form that quantizers get right; say what was done, in words.
 
-    Inputs, outputs and metadata stay, and the results up to the rounding of float32; a model that needs nothing keeps
-    its content.
+    Inputs, outputs and metadata stay, and the results up to the rounding of float32, which is coarse for a model that
+    counts in float64: whoever builds on it makes sure of that. A model that needs nothing keeps its content.
     """
     model, text = _widened(graph.load(path))
     steps = (_fold, _drop_casts, _fold_norms, _settle_gemms, _own_biases, _own_weights)
@@ -42,16 +42,18 @@ def prepare(path: Path, out: Path) -> tuple[str, ...]:
 
 
 def _widened(model: ir.Model) -> tuple[ir.Model, str]:
-    if widen.is_wide(model):
+    kinds = widen.others(model)
+    if not kinds:
         return model, ""
-    reason = widen.refusal(model)
+    reason = widen.refusal(model, kinds)
     if not reason:
         wide = model.clone()
-        widen.widen(wide)
+        widen.widen(wide, kinds)
         reason = _refused(wide)
     if reason:
         return model, f"left floats other than float32 as they are: {reason}"
-    return wide, "made every float inside float32; inputs and outputs keep their types"
+    words = " and ".join(sorted(kinds)).lower().replace("double", "float64")
+    return wide, f"made every {words} inside float32; inputs and outputs keep their types"
 
 
 def _refused(model: ir.Model) -> str:

@@ -1,6 +1,6 @@
 """From what was seen of each activation, the range that its 8 bits are to cover.
 
-A new method is a function in `_METHODS`.
+A new method is a function in `_METHODS`, from which `tensor` chooses.
 """
 
 from __future__ import annotations
@@ -15,47 +15,61 @@ from compressor.records import Array
 from compressor.stages.quantize.job import Ranges
 from compressor.stages.quantize.statistics import Seen, Statistics
 
-Method = Literal["minmax", "percentile", "mse"]
+Method = Literal["minmax", "percentile", "mse", "tensor"]
 Pair = tuple[float, float]
 
 ENDLESS = 1e30
 """From here on a value is as good as infinite."""
+_LARGEST = float(np.finfo(np.float32).max)
 _LEFT_OUT = 5e-5
 """Share of values beyond either end that `percentile` gives up: two of those that are kept of a tensor."""
 _SHARES = np.linspace(1, 0.04, 25)
 """Shares of an end that `mse` tries; next to the best one the error is flat, so steps of 4 % are fine enough."""
 _CLEARLY = 2.0
-"""How many times the least error a wider range may have and still be taken by `auto`: 3 dB.
+"""How many times the least error a wider range may have and still be taken by `tensor`: 3 dB.
 
 What is clipped are the rarest and strongest responses, which mean more to a network than their share of the error says:
 measured on five networks, tighter ranges with 20 to 50 % less error per tensor cost up to 1.9 dB at the outputs, while
 with this factor the outputs were 0.5 dB worse to 0.5 dB better than with min-max.
 """
 _NARROW = 1e-30
-"""Up to here a width is as good as none."""
+"""Up to here a width is as good as none: a float32 could hardly hold the size of its steps, nor of their products."""
 _WIDTH_OF_NONE = 1.0
 """Width of the range of a tensor that was always zero; a small one would overflow 32 bits in the biases it scales."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Ranges to quantize to, and of each tensor whose range is narrower than what was seen, the method it is from."""
+    """Ranges to quantize to, and the tensors whose range is narrower than what was seen."""
 
     ranges: Ranges
-    clipped: Mapping[str, Method]
+    clipped: tuple[str, ...]
 
 
-def ranges(statistics: Statistics, method: Method | Literal["auto"], *, symmetric: bool = False) -> Fitted:
+def ranges(statistics: Statistics, method: Method, *, symmetric: bool = False) -> Fitted:
     """Give a range around 0, finite and not empty, for each tensor.
 
     `minmax`: all that was seen. `percentile`: all but the last values at either end. `mse`: that of the least mean
-    squared error of 8 bits. `auto`: for each tensor that of the three that is widest without a clearly greater
+    squared error of 8 bits. `tensor`: for each tensor that of the three that is widest without a clearly greater
     error on its held-out values than another. If `symmetric`, errors are those of signed 8 bits with a zero point of 0.
     """
     fitted = {name: _fitted(seen, method, symmetric=symmetric) for name, seen in statistics.tensors.items()}
-    chosen = {name: _usable(pair) for name, (pair, _) in fitted.items()}
-    clipped = {name: by for name, (pair, by) in fitted.items() if pair != _minmax(statistics.tensors[name])}
-    return Fitted(chosen, clipped)
+    clipped = tuple(name for name, pair in fitted.items() if pair != _minmax(statistics.tensors[name]))
+    bounded = {name: (max(low, -ENDLESS), min(high, ENDLESS)) for name, (low, high) in fitted.items()}
+    return Fitted(usable(bounded), clipped)
+
+
+def usable(ranges: Ranges) -> Ranges:
+    """Give the ranges that codes can cover: without those that are not finite; where all was 0, from 0 to 1.
+
+    For the former onnxruntime 1.32 fails; for the latter it writes scale 1 and zero point 0, which in signed codes does
+    not cut off what a dropped Relu would have.
+    """
+    finite = {name: pair for name, pair in ranges.items() if all(abs(bound) <= _LARGEST for bound in pair)}
+    return {
+        name: (low, high) if max(high, 0) - min(low, 0) > _NARROW else (0.0, _WIDTH_OF_NONE)
+        for name, (low, high) in finite.items()
+    }
 
 
 def error(values: Array, low: float, high: float, *, symmetric: bool = False) -> float:
@@ -76,18 +90,17 @@ def error(values: Array, low: float, high: float, *, symmetric: bool = False) ->
     return float(found.sum()) / max(1, len(values))
 
 
-def _fitted(seen: Seen, method: Method | Literal["auto"], *, symmetric: bool) -> tuple[Pair, Method]:
+def _fitted(seen: Seen, method: Method, *, symmetric: bool) -> Pair:
     low, high = _minmax(seen)
     if seen.unclean or not _NARROW < high - low < ENDLESS:
-        return (low, high), "minmax"
-    if method != "auto":
-        return _METHODS[method](seen, symmetric=symmetric), method
+        return low, high
+    if method != "tensor":
+        return _METHODS[method](seen, symmetric=symmetric)
     pairs = {name: fit(seen, symmetric=symmetric) for name, fit in _METHODS.items()}
     held_out = seen.held_out[np.isfinite(seen.held_out)]
     errors = {name: error(held_out, *pair, symmetric=symmetric) for name, pair in pairs.items()}
     good = [name for name in pairs if errors[name] <= _CLEARLY * min(errors.values())]
-    chosen = max(good, key=lambda name: pairs[name][1] - pairs[name][0])
-    return pairs[chosen], chosen
+    return max((pairs[name] for name in good), key=lambda pair: pair[1] - pair[0])
 
 
 def _minmax(seen: Seen, *, symmetric: bool = False) -> Pair:  # noqa: ARG001 - what every method takes
@@ -119,9 +132,4 @@ def _best_share(values: Array, pairs: list[Pair], *, symmetric: bool = False) ->
     return float(_SHARES[np.argmin(errors)])
 
 
-def _usable(pair: Pair) -> Pair:
-    low, high = (float(each) for each in np.clip(pair, -ENDLESS, ENDLESS))
-    return (low, high) if high - low > _NARROW else (0.0, _WIDTH_OF_NONE)
-
-
-_METHODS: Mapping[Method, Callable[..., Pair]] = {"minmax": _minmax, "percentile": _percentile, "mse": _mse}
+_METHODS: Mapping[str, Callable[..., Pair]] = {"minmax": _minmax, "percentile": _percentile, "mse": _mse}

@@ -120,7 +120,7 @@ class _Added:
 
 
 def _activations(main: ir.Graph) -> Iterator[ir.Value]:
-    """Give the float32 values of the main graph that depend on its inputs, those of subgraphs left out."""
+    """Give the float32 values of the main graph, inputs and what nodes give; not those of subgraphs."""
     import onnx_ir as ir
 
     for value in (*main.inputs, *(output for node in main for output in node.outputs)):

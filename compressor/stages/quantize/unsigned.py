@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compressor import graph
 from compressor.records import Feeds, Work
 from compressor.stages.quantize.layers import Layer, layers
 
@@ -24,8 +23,8 @@ _CLEARLY_DB = 0.2
 """Exact kernels come within 0.01 dB of the emulation, which rounds otherwise; saturation costs whole decibels."""
 
 
-def unsaturated(reference: Path, quantized: Path, feeds: Iterable[Feeds], out: Path) -> Work[tuple[str, ...]]:
-    """Write a Q/DQ file in which this CPU computes every layer right; gives the names of those that it had to switch.
+def unsaturated(reference: Path, quantized: Path, feeds: Iterable[Feeds]) -> Work[tuple[str, ...]]:
+    """Give the names of the layers of a Q/DQ file that this CPU computes right only with `unsigned` weights.
 
     `reference` is the float model, whose activations on a few `feeds` show what saturates.
     """
@@ -33,9 +32,7 @@ def unsaturated(reference: Path, quantized: Path, feeds: Iterable[Feeds], out: P
 
     found = yield from layers(reference, quantized, feeds, real=True)
     model = onnx.load(quantized)
-    names = tuple(name for name in saturating(found) if any(_signed_weights(model, {name})))
-    graph.save(unsigned(model, names), out)
-    return names
+    return tuple(name for name in saturating(found) if any(_signed_weights(model, {name})))
 
 
 def saturating(found: Iterable[Layer]) -> tuple[str, ...]:

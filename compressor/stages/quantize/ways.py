@@ -17,10 +17,10 @@ Settings = Mapping[str, object]
 _STATIC: tuple[Settings, ...] = (
     {"scheme": "static", "backend": "onnxruntime", "operators": "core"},
     {"scheme": "static", "backend": "onnxruntime", "operators": "all"},
-    {"scheme": "static", "backend": "nncf", "operators": "all"},
+    {"scheme": "static", "backend": "nncf"},
 )
-_DYNAMIC: Settings = {"scheme": "dynamic", "backend": "onnxruntime", "operators": "all"}
-_WEIGHTS: Settings = {"scheme": "weights", "backend": "onnxruntime", "operators": "all"}
+_DYNAMIC: Settings = {"scheme": "dynamic", "backend": "onnxruntime"}
+_WEIGHTS: Settings = {"scheme": "weights", "backend": "onnxruntime"}
 
 
 def ways(model: Path, scheme: Scheme) -> Iterator[Settings]:
@@ -32,7 +32,8 @@ def ways(model: Path, scheme: Scheme) -> Iterator[Settings]:
     which the layers that saturate get unsigned weights.
     """
     if scheme.engine != "cpu":
-        yield from (way for way in _STATIC if way["operators"] == "all")
+        yield {"scheme": "static", "backend": "onnxruntime"}
+        yield {"scheme": "static", "backend": "nncf"}
         return
     products = graph.is_mostly_products(model)
     seven: Settings = {"reduce_range": True} if scheme.saturates else {}
@@ -40,7 +41,7 @@ def ways(model: Path, scheme: Scheme) -> Iterator[Settings]:
         yield {**_DYNAMIC, **seven}
     for way in _STATIC:
         yield way
-        if seven and way["backend"] == "onnxruntime" and way["operators"] == "core":
+        if seven and way.get("operators") == "core":
             yield {**way, **seven}
     if products:
         yield _WEIGHTS

@@ -84,7 +84,7 @@ def test_the_mean_error_of_constant_channels_vanishes(
     along[axis] = 6
     x = np.broadcast_to(mean.reshape(along), dims).astype(np.float32)
     before = quantized.read_bytes()
-    assert corrected(reference, quantized, tmp_path / "out.onnx", Statistics({}, {("x", axis): mean})) == 1
+    corrected(reference, quantized, tmp_path / "out.onnx", Statistics({}, {("x", axis): mean}))
     assert quantized.read_bytes() == before
     others = tuple(place for place in range(len(dims)) if place != axis % len(dims))
     was, now = (np.abs((run(path, x) - run(reference, x)).mean(others)) for path in (quantized, tmp_path / "out.onnx"))
@@ -113,16 +113,17 @@ def test_weights_that_are_quantized_in_the_graph_count_too(tmp_path: Path) -> No
         onnx.save(proto, tmp_path / f"{name}.onnx")
     x = np.tile(np.arange(6, dtype=np.float32), (2, 1))
     statistics = Statistics({}, {("x", -1): np.arange(6.0)})
-    assert corrected(tmp_path / "float.onnx", tmp_path / "quantized.onnx", tmp_path / "out.onnx", statistics) == 1
+    corrected(tmp_path / "float.onnx", tmp_path / "quantized.onnx", tmp_path / "out.onnx", statistics)
     np.testing.assert_allclose(run(tmp_path / "out.onnx", x), run(tmp_path / "float.onnx", x), rtol=1e-5, atol=1e-5)
 
 
 def test_a_layer_without_mean_or_with_the_same_weights_is_left_alone(tmp_path: Path) -> None:
     text = "(float[2,6] x) => (float[2,4] y) { y = Gemm(x, w, b) }"
     reference, quantized = files(tmp_path, text, weights(6, 4), weights(4))
-    assert corrected(reference, quantized, tmp_path / "out.onnx", Statistics({}, {})) == 0
-    known = Statistics({}, {("x", -1): np.ones(6)})
-    assert corrected(reference, reference, tmp_path / "out.onnx", known) == 0
+    corrected(reference, quantized, tmp_path / "out.onnx", Statistics({}, {}))
+    assert constants(tmp_path / "out.onnx") == constants(quantized)
+    corrected(reference, reference, tmp_path / "out.onnx", Statistics({}, {("x", -1): np.ones(6)}))
+    assert constants(tmp_path / "out.onnx") == constants(reference)
 
 
 def test_a_bias_that_two_layers_read_is_left_alone(make: Any, tmp_path: Path) -> None:
@@ -134,4 +135,35 @@ def test_a_bias_that_two_layers_read_is_left_alone(make: Any, tmp_path: Path) ->
             tensor.CopyFrom(numpy_helper.from_array(np.floor(numpy_helper.to_array(tensor) * 8) / 8, tensor.name))
     onnx.save(rounded, tmp_path / "rounded.onnx")
     known = Statistics({}, {("x", -1): np.ones(6)})
-    assert corrected(model.path, tmp_path / "rounded.onnx", tmp_path / "out.onnx", known) == 0
+    corrected(model.path, tmp_path / "rounded.onnx", tmp_path / "out.onnx", known)
+    assert constants(tmp_path / "out.onnx") == constants(tmp_path / "rounded.onnx")
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "bias"),
+    [
+        ("(float[1,16,6] x) => (float[1,16,16] y) { m = MatMul(x, w)\n y = Add(m, b) }", (6, 16), (16, 1)),
+        ("(float[4,4,6] x) => (float[4,4,4] y) { m = MatMul(x, w)\n y = Add(m, b) }", (6, 4), (4, 1, 1)),
+        ("(float[4,2,6] x) => (float[4,2,4] y) { m = MatMul(x, w)\n y = Add(m, b) }", (4, 6, 4), (4, 4, 1)),
+        ("(float[1,2,6] x) => (float[1,2,4] y) { m = MatMul(x, w)\n y = Add(m, b) }", (1, 6, 4), (4,)),
+    ],
+)
+def test_what_is_added_is_corrected_only_as_a_row_behind_a_matrix(
+    text: str, shape: tuple[int, ...], bias: tuple[int, ...], tmp_path: Path
+) -> None:
+    reference, quantized = files(tmp_path, text, weights(*shape), weights(*bias), integers=False)
+    corrected(reference, quantized, tmp_path / "out.onnx", Statistics({}, {("x", -1): np.ones(6)}))
+    assert constants(tmp_path / "out.onnx") == constants(quantized)
+
+
+def test_a_row_of_more_axes_is_corrected(tmp_path: Path) -> None:
+    text = "(float[2,3,6] x) => (float[2,3,4] y) { m = MatMul(x, w)\n y = Add(m, b) }"
+    reference, quantized = files(tmp_path, text, weights(6, 4), weights(1, 1, 4), integers=False)
+    corrected(reference, quantized, tmp_path / "out.onnx", Statistics({}, {("x", -1): np.ones(6)}))
+    x = np.ones((2, 3, 6), np.float32)
+    np.testing.assert_allclose(run(tmp_path / "out.onnx", x), run(reference, x), rtol=1e-4, atol=1e-4)
+
+
+def constants(path: Path) -> dict[str, tuple[tuple[int, ...], list[float]]]:
+    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
+    return {name: (array.shape, array.ravel().tolist()) for name, array in arrays.items()}

@@ -84,3 +84,24 @@ def test_half_precision_weights_are_refused(make: Any) -> None:
     model = make("g (float16[4,4] x) => (float16[4,4] y) { y = MatMul(x, W) }", {"W": half})
     with pytest.raises(RungError, match="'W' is float16"):
         exclusions(model.path, [])
+
+
+def test_a_name_that_no_node_has_is_told_with_those_that_are_close(make: Any) -> None:
+    model = make("g (float[4,4] x) => (float[4,4] y) { [head] a = MatMul(x, W) \n [tail] y = Relu(a) }", WEIGHTS)
+    with pytest.raises(
+        RungError, match=r"^quantize\.exclude: no node is named 'haed'; the closest are 'head', 'tail'$"
+    ):
+        exclusions(model.path, ["tail", "haed"])
+
+
+def test_a_node_that_preparing_takes_out_is_no_name_to_exclude(make: Any) -> None:
+    text = "g (float[4,4] x) => (float[4,4] y) { [same] a = Cast<to=1>(x) \n [dense] y = MatMul(a, W) }"
+    with pytest.raises(InputError, match="no node is named 'same'; the closest are 'dense'"):
+        check_names(make(text, WEIGHTS).path, ["same"])
+
+
+def test_what_computes_in_other_floats_stays_as_it_is(make: Any) -> None:
+    text = """g (float[4,4] x, double[1] t) => (float[4,4] y) {
+      [clock] s = Mul(t, t) \n [back] f = Cast<to=1>(s) \n [dense] h = MatMul(x, W) \n [sum] y = Add(h, f) }"""
+    found = exclusions(make(text, WEIGHTS).path, [])
+    assert found == {"clock": "it computes in float64; 8 bits are made of float32 alone"}

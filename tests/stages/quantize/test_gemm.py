@@ -46,6 +46,14 @@ def test_a_factor_of_two_computed_sides_stays(make: Any, tmp_path: Path) -> None
     assert factors(tmp_path) == [(2.0, 1.0)]
 
 
+@pytest.mark.parametrize("inputs", ["x, W", "x, w"])
+def test_a_beta_without_a_bias_goes(inputs: str, make: Any, tmp_path: Path) -> None:
+    text = f"g (float[2,4] x, float[4,3] w) => (float[2,3] y) {{ y = Gemm<beta=0.5>({inputs}) }}"
+    assert settled(make(text, {"W": W}).path, tmp_path) == (1, 0)
+    assert np.allclose(run(tmp_path, x=X, w=W)[0], X @ W, atol=1e-5)
+    assert factors(tmp_path) == [(1.0, 1.0)]
+
+
 def test_a_computed_bias_is_multiplied_by_beta_and_added(make: Any, tmp_path: Path) -> None:
     text = "g (float[2,4] x, float[2,3] c) => (float[2,3] y) { y = Gemm<alpha=2.0, beta=3.0>(x, W, c) }"
     assert settled(make(text, {"W": W}).path, tmp_path) == (1, 1)

@@ -135,6 +135,15 @@ def test_a_gemm_with_any_bias_and_factors_is_quantized(
     assert db(model.path, made.path, feeds) > 30
 
 
+def test_a_gemm_with_a_beta_for_no_bias_is_quantized(make: Any, tmp_path: Path) -> None:
+    model = make("g (float[8,6] x) => (float[8,4] y) { y = Gemm<beta=0.5>(x, W) }", {"W": (6, 4)})
+    feeds = [{"x": normal((8, 6), seed)} for seed in range(8)]
+    made = quantized(model.path, feeds, tmp_path)
+    assert not made.excluded
+    assert "Gemm" in quantized_nodes(made.path)
+    assert db(model.path, made.path, feeds) > 30
+
+
 @pytest.mark.parametrize(
     ("text", "weights", "reason"),
     [

@@ -110,6 +110,27 @@ def test_every_activation_takes_the_range_of_the_job(quantized: Callable[..., Jo
     assert scales == pytest.approx({name: (RANGES[name][1] - RANGES[name][0]) / 255 for name in scales})
 
 
+@pytest.mark.parametrize("ranges", [RANGES, {}], ids=["ours", "its own"])
+def test_the_symmetric_form_has_signed_codes_around_zero_and_no_quantized_bias(
+    ranges: Any, make: Any, tmp_path: Path
+) -> None:
+    biased = RESIDUAL.replace("Conv(s, W3)", "Conv(s, W3, B3)")
+    job = Job(make(biased, {**SHAPES, "B3": (4,)}).path, tmp_path / "out.onnx", {}, ranges, symmetric=True)
+    nncf.static(job, [FEED])
+    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(job.out).graph.initializer}
+    linear = [node for node in onnx.load(job.out).graph.node if node.op_type.endswith("quantizeLinear")]
+    linear += [node for node in onnx.load(job.out).graph.node if node.op_type == "QuantizeLinear"]
+    assert {arrays[node.input[2]].dtype.name for node in linear} == {"int8"}
+    assert not any(arrays[node.input[2]].any() for node in linear)
+    assert not any(array.dtype == np.int32 for array in arrays.values())
+    assert any(array.dtype == np.float32 and array.shape == (4,) for array in arrays.values())
+    scales = {n.input[0]: arrays[n.input[1]].item() for n in linear if n.op_type == "QuantizeLinear" and ranges}
+    assert scales == pytest.approx({name: max(map(abs, RANGES[name])) / 127 for name in scales})
+    x = FEED["x"].clip(-3, 2.5)
+    wanted, found = run(job.model, x=x), run(job.out, x=x)
+    assert 10 * np.log10(np.square(wanted).sum() / np.square(found - wanted).sum()) > 20
+
+
 def test_one_feed_is_enough_for_good_numbers(quantized: Callable[..., Job]) -> None:
     job = quantized()
     rng = np.random.default_rng(3)

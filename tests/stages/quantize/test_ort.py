@@ -114,6 +114,21 @@ def test_nodes_around_a_tensor_without_a_finite_range_stay_float(
     assert np.isfinite(run(job.out, x=np.ones((1, 6), np.float32))).all()
 
 
+def test_what_is_left_float_for_its_range_is_told_with_the_reason(given: Given) -> None:
+    text = """g (float[N,6] x, float[N,6] lost) => (float[N,5] y, float[N,5] h, float[N,6] z) {
+      [dense] h = Gemm(x, W, b) \n [relu] r = Relu(h) \n [clip] y = Clip(r, half) \n [good] g = Relu(x)
+      [odd] z = Add(g, lost) \n [tanh] t = Tanh(lost) }"""
+    ranges = {"x": (-4.0, 4.0), "h": (-8.0, 8.0), "r": (0.0, 8.0), "y": (0.5, 8.0), "g": (0.0, 4.0), "z": (0.0, 5.0)}
+    job = given(text, {**WEIGHTS, "half": np.array(0.5, np.float32)}, ranges=ranges, operators="core")
+    found = ort.unquantizable(job)
+    assert found.keys() == {"relu", "clip", "odd"}  # no Tanh is quantized among the core
+    assert "output of the graph" in found["relu"]
+    assert "cuts off" in found["clip"]
+    assert "no finite values" in found["odd"]
+    ort.static(job)
+    assert {"relu", "clip", "odd"} <= {node.name for node in nodes(job.out)}
+
+
 @pytest.mark.parametrize("activations", ["u8", "s8"])
 def test_a_relu_that_was_always_zero_still_cuts_off_below_zero(given: Given, activations: str) -> None:
     job = given(

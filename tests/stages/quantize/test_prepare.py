@@ -41,7 +41,7 @@ def test_one_that_needs_everything_computes_the_same_and_says_what_was_done(make
     said = prepare(model.path, tmp_path / "out.onnx")
     assert model.path.read_bytes() == before
     assert said == (
-        "made every float inside float32; inputs and outputs keep their types",
+        "made every float16 inside float32; inputs and outputs keep their types",
         "computed 1 node that read only constants",
         "dropped 2 Casts that changed no type",
         "folded 1 BatchNormalization into the convolution before it",
@@ -64,6 +64,19 @@ def test_ends_and_metadata_stay(make: Any, tmp_path: Path) -> None:
     names = Counter(node.name for node in new.graph.node)
     assert set(names.values()) == {1}
     onnx.checker.check_model(new, full_check=True)
+
+
+def test_what_counts_in_float64_beside_layers_in_float32_keeps_its_numbers(make: Any, tmp_path: Path) -> None:
+    """20001² does not fit in the 24 bits of a float32, nor what is left of it once its float32 is taken away."""
+    model = make(
+        """g (int64[1] step, float[2,4] x) => (float[2,3] y, float[1] rest) {
+          n = Cast<to=11>(step) \n n2 = Mul(n, n) \n r = Sub(n2, most) \n rest = Cast<to=1>(r)
+          h = MatMul(x, W) \n a = Add(h, rest) \n y = Mul(a, s) \n W = Transpose(V) \n }""",
+        {"V": (3, 4), "most": np.array(400040000.0), "s": np.array(0.5, np.float32)},
+    )
+    assert prepare(model.path, tmp_path / "out.onnx") == ("computed 1 node that read only constants",)
+    _, rest = run(tmp_path / "out.onnx", {"step": np.array([20001]), "x": np.zeros((2, 4), np.float32)})
+    assert rest.tolist() == [1.0]
 
 
 def test_every_tensor_of_the_result_has_its_shape(make: Any, tmp_path: Path) -> None:

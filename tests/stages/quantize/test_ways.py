@@ -48,7 +48,7 @@ def test_a_network_of_convolutions_is_quantized_statically(conv: Model) -> None:
     assert kinds(found) == [
         ("static", "onnxruntime", "core", False),
         ("static", "onnxruntime", "all", False),
-        ("static", "nncf", "all", False),
+        ("static", "nncf", "core", False),
     ]
     assert {(each.activations, each.symmetric, each.unsigned) for each in found} == {("u8", False, ())}
 
@@ -81,20 +81,28 @@ def test_tensorrt_gets_signed_symmetric_q_dq_and_nothing_that_only_onnxruntime_r
 
 def test_what_the_recipe_states_is_not_searched(conv: Model) -> None:
     found = ways(Quantize(backend="nncf"), conv, scheme("x86-vnni"))
-    assert kinds(found) == [("static", "nncf", "all", False)]
+    assert kinds(found) == [("static", "nncf", "core", False)]
     seven = ways(Quantize(reduce_range=True), conv, scheme("x86-vnni"))
     assert {each.reduce_range for each in seven} == {True}
 
 
 def test_a_named_scheme_is_taken_at_its_word(conv: Model) -> None:
     stage = Quantize(scheme="static").resolve(conv.path, scheme("x86-vnni"))
-    assert stage.candidates(conv.path, scheme("x86-vnni")) == (stage,)
+    assert not stage.open
     assert (stage.backend, stage.operators, stage.activations, stage.reduce_range) == (
         "onnxruntime",
         "core",
         "u8",
         False,
     )
+
+
+def test_what_a_recipe_states_of_the_weights_is_not_overruled(conv: Model) -> None:
+    stated = Quantize(scheme="dynamic", reduce_range=False)
+    assert stated.resolve(conv.path, scheme("x86-avx2")).reduce_range is False
+    settled = Quantize(scheme="static", reduce_range=False, unsigned=("conv",))
+    there = settled.resolve(conv.path, scheme("x86-avx2", here=False))
+    assert (there.reduce_range, there.unsigned) == (False, ("conv",)), "what one machine settled holds on every other"
 
 
 def test_a_settled_stage_stays_as_it_is_when_it_is_settled_again(conv: Model) -> None:

@@ -16,6 +16,7 @@ from compressor.stages.quantize.prepare import prepare
 
 RNG = np.random.default_rng(0)
 OTHERS = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16, "double": TensorProto.DOUBLE}
+OTHER_NAMES = {"float16": "FLOAT16", "bfloat16": "BFLOAT16", "double": "DOUBLE"}
 DTYPES = {"float16": np.float16, "double": np.float64}
 LAYER = "g (T[2,4] x) => (T[2,3] y) { h = MatMul(x, W) \n r = Relu(h) \n y = Add(r, b) }"
 
@@ -28,8 +29,9 @@ def weights(dtype: Any) -> dict[str, np.ndarray]:
 def test_a_model_in_another_float_computes_the_same_in_float32(name: str, make: Any, tmp_path: Path) -> None:
     arrays = weights(DTYPES[name])
     model = make(LAYER.replace("T[", f"{name}["), arrays)
+    word = "float64" if name == "double" else name
     assert prepare(model.path, tmp_path / "out.onnx") == (
-        "made every float inside float32; inputs and outputs keep their types",
+        f"made every {word} inside float32; inputs and outputs keep their types",
     )
     x = RNG.normal(size=(2, 4)).astype(DTYPES[name])
     (found,) = run(tmp_path / "out.onnx", x=x)
@@ -52,10 +54,10 @@ def test_only_the_ends_keep_their_type(name: str, make: Any, tmp_path: Path) -> 
 def test_floats_of_several_types_meet_without_casts(make: Any, tmp_path: Path) -> None:
     text = """g (float[2,4] x) => (float[2,4] y) {
       h = Cast<to=10>(x) \n a = MatMul(h, W) \n d = Cast<to=11>(a)
-      e = Exp(d) \n s = CastLike(e, x) \n y = Neg(s) }"""
-    model = make(text, {"W": np.eye(4, dtype=np.float16)})
-    prepare(model.path, tmp_path / "out.onnx")
-    assert kinds(tmp_path / "out.onnx") == ["MatMul", "Exp", "Neg"]
+      e = MatMul(d, V) \n s = CastLike(e, x) \n z = Exp(s) \n y = Neg(z) }"""
+    model = make(text, {"W": np.eye(4, dtype=np.float16), "V": np.eye(4)})
+    assert prepare(model.path, tmp_path / "out.onnx")[0].startswith("made every float64 and float16 inside float32;")
+    assert kinds(tmp_path / "out.onnx") == ["MatMul", "MatMul", "Exp", "Neg"]
     x = RNG.normal(size=(2, 4)).astype(np.float32)
     assert np.allclose(run(tmp_path / "out.onnx", x=x)[0], -np.exp(x), rtol=1e-6)
 
@@ -92,13 +94,18 @@ def test_attributes_that_name_a_type_follow(make: Any, tmp_path: Path) -> None:
 
 def test_the_least_float16_and_infinities_stay_what_they_are() -> None:
     tensor = ir.tensor(np.array([-65504, np.inf, -np.inf, 0.1], np.float16))
-    assert widen._float32(tensor).numpy().tolist() == [-65504.0, np.inf, -np.inf, np.float32(np.float16(0.1))]
+    assert widen._float32(tensor, frozenset({"FLOAT16"})).numpy().tolist() == [
+        -65504.0,
+        np.inf,
+        -np.inf,
+        np.float32(np.float16(0.1)),
+    ]
 
 
 def test_a_float64_beyond_float32_stays_finite() -> None:
     tensor = ir.tensor(np.array([-1.7e308, np.inf, 1e300]))
     bound = float(np.finfo(np.float32).max)
-    assert widen._float32(tensor).numpy().tolist() == [-bound, np.inf, bound]
+    assert widen._float32(tensor, frozenset({"DOUBLE"})).numpy().tolist() == [-bound, np.inf, bound]
 
 
 def test_an_input_that_is_an_output_too_is_passed_on_as_it_is(make: Any, tmp_path: Path) -> None:
@@ -111,12 +118,23 @@ def test_an_input_that_is_an_output_too_is_passed_on_as_it_is(make: Any, tmp_pat
 
 
 def test_an_output_that_is_read_too_is_read_in_float32(make: Any, tmp_path: Path) -> None:
-    model = make("g (double[4] x) => (double[4] y, double[4] z) { y = Exp(x) \n z = Neg(y) }", {})
+    model = make("g (float16[4] x) => (float16[4] y, float16[4] z) { y = Exp(x) \n z = Neg(y) }", {})
     prepare(model.path, tmp_path / "out.onnx")
     made = onnx.load(tmp_path / "out.onnx")
     assert [value.name for value in made.graph.output] == ["y", "z"]
     neg = next(node for node in made.graph.node if node.op_type == "Neg")
     assert next(node for node in made.graph.node if node.output[0] == neg.input[0]).op_type == "Exp"
+
+
+def test_float64_that_no_layer_computes_in_stays(make: Any, tmp_path: Path) -> None:
+    text = """g (float16[2,4] x, double[1] t) => (float16[2,4] y, double[1] z) {
+      h = MatMul(x, W) \n s = Sin(t) \n z = Mul(s, t) \n c = Cast<to=10>(s) \n y = Add(h, c) }"""
+    prepare(make(text, {"W": np.eye(4, dtype=np.float16)}).path, tmp_path / "out.onnx")
+    assert widen_types(tmp_path / "out.onnx") == {"DOUBLE", "FLOAT"}
+    x, t = RNG.normal(size=(2, 4)).astype(np.float16), np.array([1e9 + 0.5])
+    y, z = run(tmp_path / "out.onnx", x=x, t=t)
+    assert np.abs(y - (x + np.sin(t))).max() < 5e-3
+    assert np.abs(z - np.sin(t) * t).max() < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -155,7 +173,8 @@ def widened(path: Path, name: str, folder: Path) -> ir.Model:
         tensor.CopyFrom(onnx.helper.make_tensor(tensor.name, OTHERS[name], array.shape, array.ravel()))
     onnx.save(proto, folder / "typed.onnx")
     model = graph.load(folder / "typed.onnx")
-    widen.widen(model)
+    assert widen.others(model) == {OTHER_NAMES[name]}
+    widen.widen(model, widen.others(model))
     onnx.checker.check_model(ir.to_proto(model), full_check=True)
     return model
 
