@@ -33,7 +33,7 @@ def chain(products: int) -> str:
 
 def test_each_operator_stands_with_its_nodes_and_what_it_takes_now_costliest_first(tmp_path: Path) -> None:
     before, now = (write(tmp_path / f"{n}.onnx", chain(n), n) for n in (1, 16))
-    found = runtime.operator_times(before, now, [X])
+    found = runtime.times(before, now, [X]).operators
     assert [(one.operator, one.nodes) for one in found] == [("MatMul", 1), ("Softmax", 1)]
     products, ending = found
     assert products.now_ms > 4 * products.before_ms > 0
@@ -42,7 +42,7 @@ def test_each_operator_stands_with_its_nodes_and_what_it_takes_now_costliest_fir
 
 def test_what_is_new_stands_under_its_own_name_and_what_is_gone_takes_nothing(tmp_path: Path) -> None:
     before, now = write(tmp_path / "a.onnx", chain(1)), write(tmp_path / "b.onnx", "[other] y = Elu(x)", 0)
-    found = {one.operator: one for one in runtime.operator_times(before, now, [X])}
+    found = {one.operator: one for one in runtime.times(before, now, [X]).operators}
     assert found["Elu"].nodes == 0
     assert found["Elu"].before_ms == 0 < found["Elu"].now_ms
     assert found["MatMul"].now_ms == 0 < found["MatMul"].before_ms
@@ -56,7 +56,7 @@ def test_integer_kernels_count_for_the_operator_that_they_compute(tmp_path: Path
         [q] w = QuantizeLinear(W0, s, z) [dyn] q, qs, qz = DynamicQuantizeLinear(x)
         [product_quant] i = MatMulInteger(q, w, qz, z) [f] f = Cast<to=1>(i) [m] m = Mul(qs, s) [s] y = Mul(f, m)""",
     )
-    found = {one.operator: one for one in runtime.operator_times(before, now, [X])}
+    found = {one.operator: one for one in runtime.times(before, now, [X]).operators}
     assert found["MatMul"].nodes == 1
     assert found["MatMul"].before_ms > 0
     assert found["MatMul"].now_ms > 0
@@ -66,7 +66,7 @@ def test_integer_kernels_count_for_the_operator_that_they_compute(tmp_path: Path
 def test_nodes_that_became_slower_are_named_with_both_times(tmp_path: Path) -> None:
     before = write(tmp_path / "a.onnx", "[product] h = Relu(x) [end] y = Softmax(h)", 0)
     now = write(tmp_path / "b.onnx", "[product] h = MatMul(x, W0) [end] y = Identity(h)")
-    found = runtime.slower(before, now, [X])
+    found = runtime.times(before, now, [X]).slower
     assert list(found) == ["product"]
     before_ms, now_ms = found["product"]
     assert 0 < before_ms < now_ms
@@ -77,7 +77,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     monkeypatch.chdir(tmp_path / "scratch")
-    runtime.operator_times(path, path, [X])
+    runtime.times(path, path, [X])
     assert list((tmp_path / "scratch").iterdir()) == []
 
 

@@ -34,15 +34,11 @@ from compressor.records import (
     Trial,
     Work,
 )
-from compressor.stages import Stage, Supply
+from compressor.stages import Stage
+from compressor.stages.supply import divided
 
 Climb = Generator[Progress | Trial, None, "Climbed"]
 _Chain = tuple[Engine, tuple[Stage, ...]]
-_FEWEST_TO_DIVIDE = 16
-"""Of fewer samples all calibrate and all check."""
-_SHARE_HELD_OUT = 5
-_MOST_HELD_OUT = 16
-"""As many are looked at whenever something is decided; with more, fewer would calibrate."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,8 @@ class _Climb:
         self.steps = Steps(plan.recipe.limits, verbose=verbose)
         self.scene = replace(measuring.scene(plan, run), raw=run / "raw")
         self.scoring = _scoring(plan)
-        self.given = Given(plan.model, plan.shapes, _supply(plan, self.scratch / "kept"), run)
+        supply = divided(plan.calibration, plan.recipe.seed, self.scratch / "kept", steady=plan.steady)
+        self.given = Given(plan.model, plan.shapes, supply, run)
         self.seen: dict[tuple[object, ...], tuple[Quality | None, Measurement]] = {}
         self.float: Candidate | None = None  # the normalised original
         self.made: dict[_Chain, tuple[Stage, Candidate]] = {}  # what a rung's first stages made serves the next rung
@@ -167,41 +164,6 @@ class _Climb:
             model = replace(model, macs=before.model.macs)
         return settled, Candidate(model, (*before.stages, did))
 
-    def _ways(self, rung: str, stage: Stage, before: Model) -> Work[tuple[Stage, ...]]:
-        if not stage.open:
-            return (stage,)
-        arguments = (stage, before, self.plan.scheme)
-        return (yield from self.steps.call(f"{rung}: {work.name(stage)}", work.candidates, *arguments)).value
-
-    def _profiled(self, rung: str, before: Model, made: Made, did: Applied) -> Work[Applied]:
-        """Add what operators take, which is good to know and not worth a rung."""
-        try:
-            arguments = (before, made, self.given.supply)
-            audit = yield from self.steps.call(f"{rung}: profile", work.profiled, *arguments)
-        except RungError as error:
-            return replace(did, notes=(*did.notes, f"operators could not be timed: {error}"))
-        return replace(did, audit=audit.value)
-
-    def _applied(self, rung: str, stage: Stage, before: Candidate) -> Work[tuple[Stage, Returned[Made]]]:
-        name = work.name(stage)
-        out = self._out(f"{rung}-{len(before.stages)}-{name}")
-        step = yield from self.steps.call(f"{rung}: {name}", work.apply, stage, before.model, self.given, out)
-        return stage.model_copy(update=dict(step.value.did.settled)), step
-
-    def _search(self, rung: Rung, before: Candidate) -> Search:
-        engine = (rung.engine or self.plan.recipe.engine).resolve(self.plan.environment.cpus_usable)
-        return Search(
-            rung=rung.name,
-            before=before.model,
-            engine=engine,
-            given=self.given,
-            scratch=self.scratch / "ways",
-            seed=self.plan.recipe.seed,
-            saturates=self.plan.environment.saturates,
-            timed=self.plan.scheme.here,
-            small=any(isinstance(gate, gates.Size) for gate in self.plan.recipe.gates),
-        )
-
     def build(self, rung: str, model: Model, engine: Engine) -> Work[Built]:
         """Write the artifact."""
         folder = self.run / "artifacts" / rung
@@ -239,6 +201,41 @@ class _Climb:
         """Give the recipe's rungs with the choices that were made while climbing written out."""
         return tuple(rung.model_copy(update={"stages": self._settled(rung)}) for rung in self.plan.recipe.rungs)
 
+    def _ways(self, rung: str, stage: Stage, before: Model) -> Work[tuple[Stage, ...]]:
+        if not stage.open:
+            return (stage,)
+        arguments = (stage, before, self.plan.scheme)
+        return (yield from self.steps.call(f"{rung}: {work.name(stage)}", work.candidates, *arguments)).value
+
+    def _profiled(self, rung: str, before: Model, made: Made, did: Applied) -> Work[Applied]:
+        """Add what operators take, which is good to know and not worth a rung."""
+        try:
+            arguments = (before, made, self.given.supply)
+            audit = yield from self.steps.call(f"{rung}: profile", work.profiled, *arguments)
+        except RungError as error:
+            return replace(did, notes=(*did.notes, f"operators could not be timed: {error}"))
+        return replace(did, audit=audit.value)
+
+    def _applied(self, rung: str, stage: Stage, before: Candidate) -> Work[tuple[Stage, Returned[Made]]]:
+        name = work.name(stage)
+        out = self._out(f"{rung}-{len(before.stages)}-{name}")
+        step = yield from self.steps.call(f"{rung}: {name}", work.apply, stage, before.model, self.given, out)
+        return stage.model_copy(update=dict(step.value.did.settled)), step
+
+    def _search(self, rung: Rung, before: Candidate) -> Search:
+        engine = (rung.engine or self.plan.recipe.engine).resolve(self.plan.environment.cpus_usable)
+        return Search(
+            rung=rung.name,
+            before=before.model,
+            engine=engine,
+            given=self.given,
+            scratch=self.scratch / "ways",
+            seed=self.plan.recipe.seed,
+            saturates=self.plan.environment.saturates,
+            timed=self.plan.scheme.here,
+            small=any(isinstance(gate, gates.Size) for gate in self.plan.recipe.gates),
+        )
+
     def _settled(self, rung: Rung) -> tuple[Stage, ...]:
         chains = zip(self._chains(rung), rung.stages, strict=True)
         return tuple(self.made[chain][0] if chain in self.made else stage for chain, stage in chains)
@@ -252,15 +249,6 @@ class _Climb:
         folder = self.scratch / name
         folder.mkdir(parents=True)
         return folder / "model.onnx"
-
-
-def _supply(plan: Plan, kept: Path) -> Supply:
-    """Set some of the calibration samples apart to check on what was learnt from the others."""
-    n = len(plan.calibration)
-    if n < _FEWEST_TO_DIVIDE:
-        return Supply(plan.calibration, plan.calibration, kept, plan.steady)
-    held_out = min(_MOST_HELD_OUT, n // _SHARE_HELD_OUT)
-    return Supply(*plan.calibration.split(n - held_out, plan.recipe.seed), kept, plan.steady)
 
 
 def _scoring(plan: Plan) -> Scoring | None:

@@ -82,8 +82,8 @@ def candidates(stage: Stage, before: Model, scheme: Scheme) -> tuple[Stage, ...]
 def profiled(before: Model, made: Made, supply: Supply) -> Audit:
     """Give the audit with what each operator takes before and after the stage."""
     feeds = tuple(islice(supply.held_out, _PROFILED))
-    times = runtime.operator_times(before.path, made.model.path, feeds)
-    return replace(made.audit or Audit(), operators=times)
+    times = runtime.times(before.path, made.model.path, feeds)
+    return replace(made.audit or Audit(), operators=times.operators, slower=times.slower)
 
 
 def name(stage: Stage) -> str:

@@ -68,6 +68,7 @@ class Audit:
     integer: Mapping[str, int] = field(default_factory=dict)  # operator of the integer kernels: how many
     blocked: Mapping[str, str] = field(default_factory=dict)  # tensor whose Q/DQ stayed: why it did
     operators: tuple[OperatorTime, ...] = ()  # costliest now first; one thread, profiled
+    slower: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # node: ms before and now, worst first
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,23 @@ from __future__ import annotations
 from compressor.runtime.distance import IDENTICAL_DB, compare, worst_db
 from compressor.runtime.fusion import audit
 from compressor.runtime.kernels import saturates
-from compressor.runtime.profile import operator_times, slower
+from compressor.runtime.profile import Times, times
 from compressor.runtime.session import Loaded, check_runs, emulated, load, options, providers
 from compressor.runtime.transformers import fuse_transformer
 
 __all__ = [
     "IDENTICAL_DB",
     "Loaded",
+    "Times",
     "audit",
     "check_runs",
     "compare",
     "emulated",
     "fuse_transformer",
     "load",
-    "operator_times",
     "options",
     "providers",
     "saturates",
-    "slower",
+    "times",
     "worst_db",
 ]

@@ -9,7 +9,8 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -29,29 +30,35 @@ _CONTROL = frozenset({"If", "Loop", "Scan"})
 
 _TIME = "_kernel_time"
 _Called = tuple[str, str]
-"""The name of a node of the optimised graph, and its operator."""
-_Key = Callable[["onnx.NodeProto | None", str], str]
-"""Gives what a node stands under, from the node that it was made of and its operator."""
-_Both = Mapping[str, tuple[float, float]]
+"""The name of a node of the optimised graph, and its operator; or operator and name of the one that it was made of."""
+_Both = Mapping[_Called, tuple[float, float]]
 
 
-def operator_times(before: Path, now: Path, feeds: Sequence[Feeds]) -> tuple[OperatorTime, ...]:
-    """Give what each operator takes in both models on one thread, the costliest of `now` first.
+@dataclass(frozen=True)
+class Times:
+    """What two models take on one thread: each operator, the costliest now first, and the nodes that became slower.
 
-    The models run in turn, on the same feeds. The profiler's clock ticks in microseconds and cuts off the rest, so that
-    a node seems to take half of one less than it does.
+    `slower`: by the name of a node of the model before, its milliseconds before and now, the greatest loss first.
+    """
+
+    operators: tuple[OperatorTime, ...]
+    slower: Mapping[str, tuple[float, float]]
+
+
+def times(before: Path, now: Path, feeds: Sequence[Feeds]) -> Times:
+    """Time the nodes of two models, which run in turn on the same feeds, by the profiler.
+
+    Its clock ticks in microseconds and cuts off the rest, so that a node seems to take half of one less than it does.
     """
     graph = _graph(before)
     counts = Counter(node.op_type for node in names.nodes(graph))
-    found = _beside((before, now), feeds, graph, _operator)
-    times = (OperatorTime(operator, counts[operator], *both) for operator, both in found.items())
-    return tuple(sorted(times, key=lambda one: (-one.now_ms, -one.before_ms)))
-
-
-def slower(before: Path, now: Path, feeds: Sequence[Feeds]) -> Mapping[str, tuple[float, float]]:
-    """Give the milliseconds, before and now, of each named node of `before` that takes longer in `now`."""
-    found = _beside((before, now), feeds, _graph(before), lambda node, _: node.name if node else "")
-    return {name: both for name, both in found.items() if name and both[1] > both[0] > 0}
+    found = _beside((before, now), feeds, graph)
+    operators = [OperatorTime(name, counts[name], *both) for name, both in _summed(found, 0).items()]
+    nodes = ((name, both) for name, both in _summed(found, 1).items() if name and both[1] > both[0] > 0)
+    return Times(
+        tuple(sorted(operators, key=lambda one: (-one.now_ms, -one.before_ms))),
+        dict(sorted(nodes, key=lambda item: item[1][0] - item[1][1])),
+    )
 
 
 def _graph(path: Path) -> onnx.GraphProto:
@@ -60,20 +67,26 @@ def _graph(path: Path) -> onnx.GraphProto:
     return onnx.load(path, load_external_data=False).graph
 
 
-def _operator(node: onnx.NodeProto | None, kernel: str) -> str:
-    return node.op_type if node else names.operator(kernel)
-
-
-def _beside(paths: tuple[Path, Path], feeds: Sequence[Feeds], graph: onnx.GraphProto, key: _Key) -> _Both:
-    """Sum the milliseconds of the nodes of both models by what `key` calls them."""
+def _beside(paths: tuple[Path, Path], feeds: Sequence[Feeds], graph: onnx.GraphProto) -> _Both:
+    """Sum the milliseconds of the nodes of both models by operator and name of the node that each was made of."""
     known = names.known(graph)
-    sums: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    sums: tuple[dict[_Called, float], dict[_Called, float]] = ({}, {})
     for side, taken in zip(sums, _profiled(paths, feeds), strict=True):
         for (called, kernel), ms in taken.items():
-            name = key(names.origin(called, kernel, known), kernel)
-            side[name] = side.get(name, 0.0) + ms
+            node = names.origin(called, kernel, known)
+            key = (node.op_type, node.name) if node else (names.operator(kernel), "")
+            side[key] = side.get(key, 0.0) + ms
     before, now = sums
-    return {name: (before.get(name, 0.0), now.get(name, 0.0)) for name in before | now}
+    return {key: (before.get(key, 0.0), now.get(key, 0.0)) for key in before | now}
+
+
+def _summed(both: _Both, place: int) -> dict[str, tuple[float, float]]:
+    """Sum further, by operator (0) or by name (1)."""
+    sums: dict[str, tuple[float, float]] = {}
+    for key, (before, now) in both.items():
+        so_far = sums.get(key[place], (0.0, 0.0))
+        sums[key[place]] = so_far[0] + before, so_far[1] + now
+    return sums
 
 
 def _profiled(paths: Sequence[Path], feeds: Sequence[Feeds]) -> list[dict[_Called, float]]:

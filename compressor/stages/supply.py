@@ -10,6 +10,12 @@ from pathlib import Path
 
 from compressor.samples import Samples
 
+_FEWEST = 16
+"""Of fewer samples all calibrate and all check."""
+_SHARE_HELD_OUT = 5
+_MOST_HELD_OUT = 16
+"""As many are looked at whenever something is decided; with more, fewer would calibrate."""
+
 
 @dataclass(frozen=True)
 class Supply:
@@ -24,3 +30,11 @@ class Supply:
     held_out: Samples
     kept: Path
     steady: bool = True
+
+
+def divided(samples: Samples, seed: int, kept: Path, *, steady: bool) -> Supply:
+    """Set a fifth of the samples apart, 16 at most, to check on what was learnt from the others."""
+    if len(samples) < _FEWEST:
+        return Supply(samples, samples, kept, steady)
+    held_out = min(_MOST_HELD_OUT, len(samples) // _SHARE_HELD_OUT)
+    return Supply(*samples.split(len(samples) - held_out, seed), kept, steady)

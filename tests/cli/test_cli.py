@@ -22,7 +22,7 @@ import small
 import yaml
 
 import compressor
-from compressor import recipe, registry
+from compressor import recipe, registry, schemes
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -312,8 +312,11 @@ def test_doctor_describes_this_machine(command: Command, capsys: pytest.CaptureF
     assert seen["versions"]["numpy"] == np.__version__
     assert "CPUExecutionProvider" in seen["providers"]
     assert set(seen["extras"]) == {"metrics", "torch", "tensorrt", "tensorrt-rtx", "openvino"}
+    assert schemes.by_name(seen["scheme"]["name"]) is not None
     assert command("doctor") == 0
-    assert "integer kernels" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "integer kernels" in shown
+    assert f"{seen['scheme']['name']}: " in shown
 
 
 def test_a_report_is_printed_in_another_format(

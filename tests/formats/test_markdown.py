@@ -296,6 +296,15 @@ def test_operators_stand_with_their_times_before_and_now_and_the_whole(report: r
     ]
 
 
+def test_nodes_that_became_slower_are_named_the_worst_first(report: r.Report) -> None:
+    lost = {f"add{i}": (0.1, 0.9 - i / 10) for i in range(7)}
+    stage = replace(report.trials[0].stages[0], audit=r.Audit(operators=(r.OperatorTime("Add", 7, 1, 2),), slower=lost))
+    text = markdown.render(replace(report, trials=(replace(report.trials[0], stages=(stage,)),)))
+    told = "Slower after quantize (int8): add0 (100 µs → 900 µs), add1 (100 µs → 800 µs), "
+    assert told in _section(text, "What the operators take")
+    assert "add4 (100 µs → 500 µs) and 2 more." in text
+
+
 def test_cheap_operators_share_a_row(report: r.Report) -> None:
     times = tuple(r.OperatorTime(f"op{i}", 1, 2.0, 1.0) for i in range(15))
     stage = replace(report.trials[0].stages[0], audit=r.Audit(operators=times))

@@ -14,6 +14,7 @@ from compressor.records import Applied, OperatorTime, Report, Tried
 from compressor.units import human_bytes, human_ms
 
 _OPERATORS_SHOWN = 12
+_NODES_SHOWN = 5
 
 
 def tried(report: Report) -> str:
@@ -36,7 +37,17 @@ def operators(report: Report) -> str:
         "Of one inference on one thread, by ONNX Runtime's profiler: before the stage and after it. What is fused "
         "counts for the operator that it is fused into; nodes are those of the model before the stage."
     )
-    return f"## What the operators take\n\n{table(header, rows)}\n\n{foot}" if rows else ""
+    slow = "".join(_slower(rungs, stage) for rungs, _, stage in _stages(report))
+    return f"## What the operators take\n\n{table(header, rows)}\n\n{foot}{slow}" if rows else ""
+
+
+def _slower(rungs: str, stage: Applied) -> str:
+    """Name the nodes that lost most, which are the first to leave float; empty where none did."""
+    if stage.audit is None or not (slower := stage.audit.slower):
+        return ""
+    named = [f"{node} ({human_ms(before)} → {human_ms(now)})" for node, (before, now) in slower.items()]
+    more = f" and {len(named) - _NODES_SHOWN} more" if len(named) > _NODES_SHOWN else ""
+    return f"\n\nSlower after {text(stage.stage)} ({rungs}): {text(', '.join(named[:_NODES_SHOWN]))}{more}."
 
 
 def _stages(report: Report) -> Iterator[tuple[str, str, Applied]]:

@@ -78,7 +78,7 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
             seven = scheme.saturates and (self.scheme == "dynamic" or not scheme.here)
             settled["reduce_range"] = seven if self.reduce_range is None else self.reduce_range
             settled["backend"] = self.backend or "onnxruntime"
-        if self.scheme == "static":
+        if self.scheme == "static" and self.backend != "nncf":  # which decides by itself
             settled["operators"] = self.operators or "core"
         return self.model_copy(update=settled)
 

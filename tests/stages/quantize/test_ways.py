@@ -48,7 +48,7 @@ def test_a_network_of_convolutions_is_quantized_statically(conv: Model) -> None:
     assert kinds(found) == [
         ("static", "onnxruntime", "core", False),
         ("static", "onnxruntime", "all", False),
-        ("static", "nncf", "core", False),
+        ("static", "nncf", None, False),
     ]
     assert {(each.activations, each.symmetric, each.unsigned) for each in found} == {("u8", False, ())}
 
@@ -81,7 +81,7 @@ def test_tensorrt_gets_signed_symmetric_q_dq_and_nothing_that_only_onnxruntime_r
 
 def test_what_the_recipe_states_is_not_searched(conv: Model) -> None:
     found = ways(Quantize(backend="nncf"), conv, scheme("x86-vnni"))
-    assert kinds(found) == [("static", "nncf", "core", False)]
+    assert kinds(found) == [("static", "nncf", None, False)]
     seven = ways(Quantize(reduce_range=True), conv, scheme("x86-vnni"))
     assert {each.reduce_range for each in seven} == {True}
 
