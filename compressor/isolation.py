@@ -119,7 +119,8 @@ def serve(descriptor: int, parent: int) -> None:
 @contextmanager
 def _child(*, verbose: bool) -> Iterator[tuple[subprocess.Popen[bytes], Connection, IO[bytes]]]:
     ours, theirs = Pipe()
-    with tempfile.TemporaryFile() as log:
+    # its own folder for temporary files goes when it does: a child that is killed cleans nothing up
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         output = sys.__stderr__ if verbose else log
         process = subprocess.Popen(
             # -P: a module in the working folder must not stand in for one of ours
@@ -133,7 +134,7 @@ def _child(*, verbose: bool) -> Iterator[tuple[subprocess.Popen[bytes], Connecti
             stdout=output,
             stderr=output,
             pass_fds=(theirs.fileno(),),
-            env={**os.environ, **_PRIVATE, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, **_PRIVATE, "TMPDIR": scratch, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,
         )
         theirs.close()

@@ -7,6 +7,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -100,6 +101,21 @@ def test_a_hang_is_stopped_with_all_its_descendants(tmp_path: Path) -> None:
         finish(hang, tmp_path / "pid", limits=Limits(seconds=2))
     sleeper = int((tmp_path / "pid").read_text())
     assert _ends(sleeper)
+
+
+def litter(hang_s: float) -> None:
+    (Path(tempfile.mkdtemp()) / "big.onnx").write_text("half")
+    time.sleep(hang_s)
+
+
+@pytest.mark.parametrize("hang_s", [0, 60], ids=["ended", "killed"])
+def test_what_a_child_leaves_in_its_temporary_folder_goes_with_it(
+    hang_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with contextlib.suppress(RungError):
+        finish(litter, hang_s, limits=Limits(seconds=2))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_eating_memory_is_stopped() -> None:

@@ -125,8 +125,26 @@ def test_the_worst_output_is_one_with_a_fraction_where_there_is_any(tmp_path: Pa
     body = "m = {}(x) n = Cast<to=7>(m) k = Cast<to=7>(x)"
     one = write(tmp_path / "one.onnx", body.format("Abs"), whole)
     two = write(tmp_path / "two.onnx", body.format("Relu"), whole)
-    assert returned(runtime.worst_db(one, two, [{"x": X}])) == pytest.approx(10 * math.log10(25 / 16), abs=1e-4)
+    one_in_four = 20 + 10 * math.log10((1 / 5) / (1 / 4))  # one in five is 20 dB
+    assert returned(runtime.worst_db(one, two, [{"x": X}])) == pytest.approx(one_in_four, abs=1e-4)
     assert returned(runtime.worst_db(one, two, [])) == 200
+
+
+def test_classes_that_are_all_wrong_are_not_hidden_by_an_output_that_is_right(tmp_path: Path) -> None:
+    outputs = "float[1,4] z, int64[1] n"
+    one = write(tmp_path / "one.onnx", "z = Identity(x) n = ArgMax<axis=1, keepdims=0>(x)", outputs)
+    two = write(tmp_path / "two.onnx", "z = Identity(x) n = ArgMin<axis=1, keepdims=0>(x)", outputs)
+    assert returned(runtime.worst_db(one, two, [{"x": X}])) < 20
+
+
+def test_one_great_sample_does_not_hide_that_all_others_are_wrong(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "one.onnx", "y = Identity(x)"), write(tmp_path / "two.onnx", "y = Clip(x, c)")
+    clip = onnx.load(two)
+    clip.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(50), "c"))  # all below becomes 50
+    onnx.save(clip, two)
+    feeds = [{"x": X}, {"x": X}, {"x": np.float32([[9e5] * 4])}]
+    assert runtime.IDENTICAL_DB > returned(runtime.compare(one, two, feeds))["y"] > 60
+    assert returned(runtime.worst_db(one, two, feeds)) < 0
 
 
 def test_another_shape_is_as_bad_as_can_be_whatever_was_added_before_or_after() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from compressor import schemes
 from compressor.formats.words import MET, Escape, number, score_words, smaller, times, unmet
 from compressor.records import Measurement, Report, Trial
 from compressor.units import human_bytes
@@ -34,7 +35,7 @@ def _choice(report: Report, chosen: Trial, escape: Escape) -> str:
     start = f"{escape(chosen.rung)} meets every gate"
     if chosen.rung == _BASELINE:
         return f"{start}: the original model is served as it is."
-    facts = [_smaller(report, chosen), _faster(chosen.measurement), _scores(report.baseline, chosen, escape)]
+    facts = [_smaller(report, chosen), _faster(report, chosen.measurement), _scores(report.baseline, chosen, escape)]
     return f"{start}: {'; '.join(fact for fact in facts if fact)}."
 
 
@@ -45,10 +46,12 @@ def _smaller(report: Report, chosen: Trial) -> str:
     return f"{human_bytes(before)} → {human_bytes(after)} ({smaller(before, after)})"
 
 
-def _faster(measurement: Measurement | None) -> str:
+def _faster(report: Report, measurement: Measurement | None) -> str:
     if measurement is None or measurement.speedup is None:
         return ""
-    return times(measurement.speedup)
+    target, here = report.recipe.get("target", schemes.AUTO), schemes.of(report.environment.isa).name
+    where = "" if target in {schemes.AUTO, here} else f" here, which says nothing of {target}"
+    return f"{times(measurement.speedup)}{where}"
 
 
 def _scores(baseline: Trial, chosen: Trial, escape: Escape) -> str:

@@ -34,6 +34,11 @@ _ENOUGH_DB = 20.0
 sentence encoder lost 0.1 at 21 dB."""
 
 
+_ROUGH = "not exact enough"
+_LEAST_DB = 10.0
+"""Below it the noise has more than a tenth of the signal's power: no way is taken, however well it compares."""
+
+
 @dataclass(frozen=True)
 class Search:
     """Where and with what a search works: the model before the stage, the engine that will run what comes of it.
@@ -97,12 +102,12 @@ def pick(found: Sequence[Way | Tried], *, timed: bool, small: bool = False) -> O
     """Take the fastest way of those that gain and are exact enough.
 
     One gains if it is faster than the model before it or, where a `small` model is wanted, not slower. Exact enough is
-    what is within 3 dB of the most exact that gains, or at 20 dB or above. Of those less than 2 % slower than the
-    fastest, the most exact is taken. Where speed cannot be seen here, the first that is exact enough is.
+    what is at 20 dB or above, or within 3 dB of the most exact that gains and not below 10 dB. Of those less than 2 %
+    slower than the fastest, the most exact is taken; where speed cannot be seen here, the first that is exact enough.
     """
     made = [way for way in found if isinstance(way, Way)]
     gaining = [way for way in made if not timed or _gains(way.looked.speedup, small=small)]
-    least_db = min(_ENOUGH_DB, max(map(_db, gaining), default=0.0) - _WITHIN_DB)
+    least_db = max(_LEAST_DB, min(_ENOUGH_DB, max(map(_db, gaining), default=0.0) - _WITHIN_DB))
     good = [way for way in gaining if _db(way) >= least_db]
     taken = _fastest(good) if timed and good else next(iter(good), None)
     told = (way if isinstance(way, Tried) else _told(way, _why(way, taken, gaining, least_db)) for way in found)
@@ -112,7 +117,9 @@ def pick(found: Sequence[Way | Tried], *, timed: bool, small: bool = False) -> O
 def left(made: Returned[Made], outcome: Outcome) -> Returned[Made]:
     """Give what was made where no way was taken, with the reason."""
     timed = [tried for tried in outcome.tried if tried.ratio is not None]
-    if timed:
+    if rough := [tried for tried in timed if tried.why.startswith(_ROUGH)]:
+        what = f"{len(rough)} of {len(outcome.tried)} ways of quantizing are faster, and none is exact enough"
+    elif timed:
         best = max(timed, key=lambda tried: tried.ratio or 0.0)
         shown = f"{best.ratio:.3g}x [{best.low:.3g}, {best.high:.3g}]"
         what = f"the fastest of {len(outcome.tried)} ways of quantizing is {shown} as fast as float"
@@ -192,7 +199,7 @@ def _why(way: Way, taken: Way | None, gaining: Sequence[Way], least_db: float) -
     if way not in gaining:
         return "not faster than before"
     if _db(way) < least_db:
-        return f"not exact enough: {_db(way):.1f} dB, where {least_db:.1f} dB is the least"
+        return f"{_ROUGH}: {_db(way):.1f} dB, where {least_db:.1f} dB is the least"
     return "slower, or as fast and less exact" if timed else "another that is exact enough comes first"
 
 

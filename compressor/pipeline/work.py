@@ -64,7 +64,10 @@ def normalise(given: Given, out: Path) -> Work[Made]:
 
 def apply(stage: Stage, model: Model, given: Given, out: Path) -> Work[Made]:
     """Apply one stage, and hold what it made against the original."""
-    did = yield from stage.apply(model, given.supply, out)
+    try:
+        did = yield from stage.apply(model, given.supply, out)
+    except InputError as error:  # of a file of our own making, not the caller's
+        raise RungError(str(error)) from error
     made = yield from _checked(given, did, out)
     return replace(made, audit=runtime.audit(out, runtime.options(1, spinning=False), did.excluded))
 

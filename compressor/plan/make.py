@@ -116,6 +116,7 @@ def make(job: Job) -> Plan:
             *_cut(recipe),
             *_doubts(job.recipe.data.metric, model, sets, metric, steady=steady),
             *_crowded(recipe, environment, compressed=job.compressed),
+            *_elsewhere(scheme),
         ),
     )
 
@@ -211,6 +212,14 @@ def _rung(rung: Rung, model: Path, scheme: Scheme) -> Rung:
         first.check(model)
     stages = tuple(stage.resolve(model, scheme) for stage in rung.stages)
     return rung.model_copy(update={"stages": stages, "engine": rung.engine and _engine(rung.engine)})
+
+
+def _elsewhere(scheme: Scheme) -> Iterator[str]:
+    if not scheme.here:
+        yield (
+            f"the target is {scheme.name}, which this machine is not: times and speed-ups are of this machine, "
+            "scores those of exact arithmetic"
+        )
 
 
 def _crowded(recipe: Recipe, environment: Environment, *, compressed: bool) -> Iterator[str]:

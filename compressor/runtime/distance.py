@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -20,14 +21,20 @@ from compressor.runtime.session import emulated, load, options
 
 IDENTICAL_DB = 200.0
 """SQNR reported for outputs that are equal; float32 rounding alone gives about 140 dB."""
+_FIFTH_DB = 20 - 10 * math.log10(5)
 
 
 @dataclass(frozen=True)
 class Distance:
-    """The power of a signal and of the noise in another, summed over as many arrays as were added."""
+    """The power of a signal and of the noise in another, summed over as many arrays as were added.
+
+    `n`, `differing`: elements that are no floating-point numbers, and those of them that are not the same.
+    """
 
     signal: float = 0.0
     noise: float = 0.0
+    n: int = 0
+    differing: int = 0
 
     def plus(self, wanted: Array, found: Array) -> Distance:
         """Add two arrays; what is not finite in `wanted` is left out.
@@ -36,15 +43,18 @@ class Distance:
         noise: what depends on the data for its size cannot be subtracted.
         """
         if wanted.shape != found.shape:
-            return Distance(self.signal, math.inf)
+            return replace(self, noise=math.inf)
+        n, differing = self.n, self.differing
+        if wanted.dtype.kind != "f":
+            n, differing = n + wanted.size, differing + int(np.count_nonzero(wanted != found))
         if wanted.dtype.kind not in "fiub":
-            return Distance(self.signal + wanted.size, self.noise + int(np.count_nonzero(wanted != found)))
+            return Distance(n, differing, n, differing)
         finite = np.isfinite(wanted)
         if not finite.all():  # seldom, and picking costs more than all the rest
             wanted, found = wanted[finite], found[finite]
         with np.errstate(over="ignore", invalid="ignore"):
             noise = np.subtract(found, wanted, dtype=np.promote_types(wanted.dtype, np.float32))
-            return Distance(self.signal + _power(wanted), self.noise + _power(noise))
+            return Distance(self.signal + _power(wanted), self.noise + _power(noise), n, differing)
 
     @property
     def db(self) -> float:
@@ -55,6 +65,13 @@ class Distance:
             return -IDENTICAL_DB
         ratio_db = 10 * (math.log10(self.signal) - math.log10(self.noise))
         return min(max(ratio_db, -IDENTICAL_DB), IDENTICAL_DB)
+
+    @property
+    def agreement_db(self) -> float:
+        """How many elements that are no floating-point numbers are the same, so that a fifth wrong is 20 dB."""
+        if not math.isfinite(self.noise):
+            return -IDENTICAL_DB
+        return 10 * math.log10(self.n / self.differing) + _FIFTH_DB if self.differing else IDENTICAL_DB
 
 
 def compare(reference: Path, candidate: Path, feeds: Iterable[Feeds], *, exact: bool = False) -> Work[dict[str, float]]:
@@ -68,8 +85,40 @@ def compare(reference: Path, candidate: Path, feeds: Iterable[Feeds], *, exact: 
     Raises:
         RungError: An output is missing or new, has another shape or type, or is not finite where the reference is.
     """
+    found = yield from _feed_by_feed(reference, candidate, feeds, exact=exact)
+    return {name: _pooled(each).db for name, each in found.items()}
+
+
+def worst_db(reference: Path, candidate: Path, feeds: Iterable[Feeds], *, exact: bool = False) -> Work[float]:
+    """Give how good the worst output is, in dB.
+
+    Of floating-point numbers, the SQNR of all feeds together or of the middle one, whichever is less: a single odd
+    sample with a great signal must not hide what is wrong in all others. Of integers and text, the SQNR or what
+    `Distance.agreement_db` gives, whichever is more: a few classes that flip are no great loss.
+
+    Raises:
+        RungError: As `compare`, for any output.
+    """
+    found = yield from _feed_by_feed(reference, candidate, feeds, exact=exact)
+    return min(map(_output_db, found.values()), default=IDENTICAL_DB)
+
+
+def _output_db(each: Sequence[Distance]) -> float:
+    whole = _pooled(each)
+    if whole.n:
+        return max(whole.db, whole.agreement_db)
+    return min(whole.db, median(distance.db for distance in each))
+
+
+def _pooled(each: Sequence[Distance]) -> Distance:
+    return Distance(*(sum(column) for column in zip(*map(astuple, each), strict=True)))
+
+
+def _feed_by_feed(
+    reference: Path, candidate: Path, feeds: Iterable[Feeds], *, exact: bool
+) -> Work[Mapping[str, Sequence[Distance]]]:
     settings = options(1, spinning=False)
-    distances: defaultdict[str, Distance] = defaultdict(Distance)
+    distances: defaultdict[str, list[Distance]] = defaultdict(list)
     with (
         closing(load(reference, settings)) as one,
         closing(load(candidate, emulated(settings) if exact else settings)) as two,
@@ -81,34 +130,13 @@ def compare(reference: Path, candidate: Path, feeds: Iterable[Feeds], *, exact: 
             for name in expected:
                 wanted, value = np.asarray(expected[name]), np.asarray(found[name])
                 _check_output(name, wanted, value)
-                distances[name] = distances[name].plus(wanted, value)
-    return {name: distance.db for name, distance in distances.items()}
-
-
-def worst_db(reference: Path, candidate: Path, feeds: Iterable[Feeds], *, exact: bool = False) -> Work[float]:
-    """Give the SQNR in dB of the worst output that is a floating-point number; of all outputs where none is.
-
-    A class or a text is right or not, and follows from others: one that flips says nothing about how far off those are.
-
-    Raises:
-        RungError: As `compare`, for any output.
-    """
-    found = yield from compare(reference, candidate, feeds, exact=exact)
-    floats = [found[name] for name in _float_outputs(reference) if name in found]
-    return min(floats or found.values(), default=IDENTICAL_DB)
+                distances[name].append(Distance().plus(wanted, value))
+    return distances
 
 
 def _power(values: Array) -> float:
     flat = values.ravel()
     return float(np.einsum("i,i", flat, flat, dtype=np.float64))  # casts in blocks, without a copy of twice the size
-
-
-def _float_outputs(path: Path) -> list[str]:
-    import onnx
-
-    floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
-    outputs = onnx.load(path, load_external_data=False).graph.output
-    return [value.name for value in outputs if value.type.tensor_type.elem_type in floats]
 
 
 def _check_names(expected: Outputs, found: Outputs) -> None:

@@ -85,6 +85,12 @@ def test_a_way_that_gains_nothing_does_not_set_the_bar_for_exactness() -> None:
     assert outcome.tried[1].why == "not faster than before"
 
 
+def test_below_10_db_nothing_is_taken_however_fast_and_alone_it_is() -> None:
+    outcome = search.pick([way(3.0, 9.9), way(0.9, 36.0)], timed=True)
+    assert outcome.taken is None
+    assert said(outcome) == "left float: 1 of 2 ways of quantizing are faster, and none is exact enough"
+
+
 def test_a_model_that_does_not_agree_with_itself_is_chosen_by_time_alone() -> None:
     slow, fast = way(1.5, None), way(1.9, None)
     assert search.pick([slow, fast], timed=True).taken is fast

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, model_validator
 
 from compressor import graph
+from compressor.errors import InputError
 from compressor.records import Did, Model, Work
 from compressor.schemes import Scheme
 from compressor.stages.quantize.exclude import check_names
@@ -64,9 +65,15 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
         return self
 
     def resolve(self, _model: Path, scheme: Scheme) -> Quantize:
-        """Settle what depends on the target alone; what is stated already stays."""
+        """Settle what depends on the target alone; what is stated already stays.
+
+        Raises:
+            InputError: The target cannot read the scheme.
+        """
         if self.scheme == "float":
             return self
+        if scheme.engine != "cpu" and self.scheme in {"dynamic", "weights"}:
+            raise InputError(f"quantize: scheme {self.scheme} is for CPUs, not for {scheme.name}: use static, or auto")
         settled: dict[str, object] = {
             "activations": self.activations or scheme.activations,
             "symmetric": scheme.symmetric if self.symmetric is None else self.symmetric,
@@ -83,13 +90,13 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
         return self.model_copy(update=settled)
 
     def check(self, model: Path) -> None:
-        """Make sure that a model that no stage has changed has the nodes to exclude.
+        """Make sure that a model that no stage has changed has the nodes that the settings name.
 
         Raises:
-            InputError: `exclude` names a node that is not there.
+            InputError: `exclude` or `unsigned` names a node that is not there.
         """
-        if self.exclude:
-            check_names(model, self.exclude)
+        if named := (*self.exclude, *(self.unsigned or ())):
+            check_names(model, named)
 
     def candidates(self, model: Path, scheme: Scheme) -> tuple[Quantize, ...]:
         """Give the ways worth a look that are as the recipe states and, last, to leave the model float."""

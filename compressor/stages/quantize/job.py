@@ -46,5 +46,4 @@ def translated(vendor: str) -> Iterator[None]:
     except Exception as error:
         first = next((line for line in str(error).splitlines() if line.strip()), "no message")
         said = f"{type(error).__name__}: {first[:300]}"
-        other = "onnxruntime" if vendor == "nncf" else "nncf"
-        raise RungError(f"{vendor} refused the model ({said}); try backend {other}, or remove the rung") from error
+        raise RungError(f"{vendor} refused the model ({said})") from error

@@ -61,7 +61,7 @@ def quantized(how: Quantize, model: Path, supply: Supply, out: Path) -> Work[Did
             reduce_range=bool(how.reduce_range),
             operators=how.operators or "core",
         )
-        making = _Making(how, supply)
+        making = _Making(how, supply, exact=runtime.saturates())
         made = yield from (making.static(job) if how.scheme == "static" else making.mended(job, None))
         return (yield from making.finished(replace(made, notes=(*done, *made.notes)), out))
 
@@ -74,7 +74,7 @@ def _prepared(model: Path, supply: Supply, out: Path) -> Work[tuple[str, ...]]:
         if found_db < _SAME_DB:
             raise RungError(
                 f"rewritten for quantizers the model computes something else ({found_db:.0f} dB; {'; '.join(done)}): "
-                "export it in float32, or remove the rung"
+                "export it in float32"
             )
     return done
 
@@ -104,6 +104,7 @@ class _Making:
 
     how: Quantize
     supply: Supply
+    exact: bool  # arithmetic while making: of kernels that saturate, whose error is mended by itself, or are not these
 
     def static(self, job: Job) -> Work[_Built]:
         """Calibrate, choose how ranges and biases come from that, and mend what is still wrong."""
@@ -122,7 +123,7 @@ class _Making:
         if not self.supply.steady:
             self._build(job, choice)
             return _Built(job, choice, (), (_UNSTEADY,))
-        found = yield from repaired(lambda each: self._build(each, choice), job, self._held_out())
+        found = yield from repaired(lambda each: self._build(each, choice), job, self._held_out(), exact=self.exact)
         mended = tuple(name for name in found.job.excluded if name not in job.excluded)
         return _Built(found.job, choice, mended, found.notes)
 
@@ -140,7 +141,7 @@ class _Making:
         share = graph.quantized_share(out)
         if not share:
             reasons = ", ".join(sorted(set(made.job.excluded.values()))) or f"{self.how.scheme} takes none of its kind"
-            raise RungError(f"{self.how.backend} quantized no weight of the model: {reasons}; remove the rung")
+            raise RungError(f"{self.how.backend} quantized no weight of the model: {reasons}")
         what = "; ".join(self._said(made, share, names or ()))
         settled = self._settled(made, names or ())
         return Did(what, uncalibrated=self._made_up(), excluded=made.job.excluded, settled=settled, notes=made.notes)
@@ -162,15 +163,15 @@ class _Making:
 
     def _db(self, job: Job) -> Work[float]:
         try:
-            return (yield from runtime.worst_db(job.model, job.out, self._held_out(), exact=True))
+            return (yield from runtime.worst_db(job.model, job.out, self._held_out(), exact=self.exact))
         except RungError:  # not finite, or no model at all: worse than any other choice
             return -runtime.IDENTICAL_DB
 
     def _build(self, job: Job, choice: _Choice | None) -> None:
-        with translated(self.how.backend or "onnxruntime"):
+        with translated(self.how.backend or "onnxruntime"):  # what it wrote may not be readable either
             self._make(job)
-        if choice and choice.means:
-            corrected(job.model, job.out, job.out, choice.means)
+            if choice and choice.means:
+                corrected(job.model, job.out, job.out, choice.means)
 
     def _make(self, job: Job) -> None:
         """Let the quantizer write the file."""
@@ -202,7 +203,7 @@ class _Making:
         if made.choice and (clipped := len(made.choice.fitted.clipped)):
             yield f"the ranges of {clipped} of {len(made.choice.fitted.ranges)} tensors are narrower than what was seen"
         if unsigned_names:
-            yield f"{len(unsigned_names)} layers, which saturate on this CPU, have unsigned weights"
+            yield f"unsigned weights, which cannot saturate, in {len(unsigned_names)} of the layers"
         if self._made_up():
             yield "uncalibrated: its ranges come from made-up inputs"
 

@@ -33,17 +33,20 @@ class Repaired:
     notes: tuple[str, ...] = ()
 
 
-def repaired(build: Build, job: Job, feeds: Iterable[Feeds], floor_db: float = FLOOR_DB) -> Work[Repaired]:
+def repaired(
+    build: Build, job: Job, feeds: Iterable[Feeds], floor_db: float = FLOOR_DB, *, exact: bool = True
+) -> Work[Repaired]:
     """Build a job; if an output is then worse than `floor_db`, build it with the fewest nodes float that mend it.
 
-    The measure is `runtime.worst_db` on held-out `feeds`, iterated once a build, with exact arithmetic.
+    The measure is `runtime.worst_db` on held-out `feeds`, iterated once a build, with `exact` arithmetic or on the
+    kernels of this machine, which can go wrong in ways of their own.
     One that is not finite or has another shape counts as the worst possible. Nodes that must stay float are added to
     the job's `excluded`, each with its reason. If nothing reaches the floor, the best that was found is built.
 
     Raises:
         RungError: From `build`.
     """
-    search = _Search(build, job, feeds, floor_db)
+    search = _Search(build, job, feeds, floor_db, exact=exact)
     yield from search.tried(())
     if search.good(()):
         return Repaired(job)
@@ -58,8 +61,9 @@ def repaired(build: Build, job: Job, feeds: Iterable[Feeds], floor_db: float = F
 class _Search:
     """Builds with nodes float, remembering what each of the builds was worth."""
 
-    def __init__(self, build: Build, job: Job, feeds: Iterable[Feeds], floor_db: float) -> None:
+    def __init__(self, build: Build, job: Job, feeds: Iterable[Feeds], floor_db: float, *, exact: bool) -> None:
         self._build = build
+        self._exact = exact
         self._job = job
         self._feeds = feeds
         self._floor_db = floor_db
@@ -140,7 +144,7 @@ class _Search:
     def _worst_db(self, key: frozenset[str]) -> Work[float]:
         """Compare what was built last with the float model."""
         try:
-            return (yield from runtime.worst_db(self._job.model, self._job.out, self._feeds, exact=True))
+            return (yield from runtime.worst_db(self._job.model, self._job.out, self._feeds, exact=self._exact))
         except RungError as error:  # it does not run, or gives something else: as bad as can be, and this is why
             self._flaws[key] = str(error)
             return -runtime.IDENTICAL_DB

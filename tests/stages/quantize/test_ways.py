@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from conftest import Make
 
 from compressor import schemes
+from compressor.errors import InputError
 from compressor.records import Model
 from compressor.schemes import Scheme
 from compressor.stages import Quantize
@@ -77,6 +79,12 @@ def test_tensorrt_gets_signed_symmetric_q_dq_and_nothing_that_only_onnxruntime_r
     found = ways(Quantize(), product, scheme("tensorrt", here=False))
     assert {each.scheme for each in found} == {"static"}
     assert {(each.activations, each.symmetric) for each in found} == {("s8", True)}
+
+
+@pytest.mark.parametrize("named", ["dynamic", "weights"])
+def test_a_scheme_that_the_target_cannot_read_is_refused(product: Model, named: Any) -> None:
+    with pytest.raises(InputError, match=f"scheme {named} is for CPUs, not for tensorrt: use static, or auto"):
+        Quantize(scheme=named).resolve(product.path, scheme("tensorrt", here=False))
 
 
 def test_what_the_recipe_states_is_not_searched(conv: Model) -> None:
