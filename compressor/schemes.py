@@ -36,7 +36,7 @@ class Scheme:
     here: bool = False
 
 
-_UNSIGNED = f"U8 activations: {_ORT}; {_MEASURED} (signed ones take 1.2 to 2.8 times as long on x86)"
+_UNSIGNED = f"U8 activations: {_ORT}; {_MEASURED} (signed ones take up to 2.6 times as long on x86)"
 _SDOT = f"sdot sums in 32 bits: {_MLAS}aarch64/QgemmS8S8KernelSdot.S."
 _SMMLA = f"smmla sums in 32 bits: {_MLAS}aarch64/QgemmS8S8KernelSmmla.S."
 _SIGNED_SYMMETRIC = "signed INT8, zero point 0, no quantized bias: NVIDIA TensorRT documentation, Explicit quantization"

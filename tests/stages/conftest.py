@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,14 +9,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from exact import EXACT, made_up
 
-from compressor import graph, schemes
+from compressor import graph
 from compressor.records import Did, Model
-from compressor.samples import Samples, synthetic
+from compressor.samples import Samples
 from compressor.schemes import Scheme
 from compressor.stages import Supply
 
-EXACT = replace(schemes.by_name("x86-vnni") or schemes.SCHEMES[0], here=True)
 Make = Callable[..., Model]
 Apply = Callable[..., "Result"]
 Db = Callable[..., float]
@@ -88,11 +87,6 @@ def exact(path: Path) -> Any:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def made_up(model: Model, n: int) -> Samples:
-    shapes = {t.name: tuple(d if isinstance(d, int) else 1 for d in t.shape or ()) for t in model.inputs}
-    return synthetic(model.inputs, shapes, n, 0, graph.index_limits(model.path))
 
 
 def drawn(shape: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ import finished
 import numpy as np
 import onnx
 import pytest
-from conftest import EXACT, made_up
+from exact import EXACT, made_up
 
 from compressor import runtime
 from compressor.errors import RungError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from conftest import EXACT
+from exact import EXACT
 from pydantic import ValidationError
 
 from compressor import graph, isolation

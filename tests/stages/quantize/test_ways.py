@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import Make
 
 from compressor import schemes
 from compressor.errors import InputError
@@ -36,12 +36,12 @@ def kinds(found: tuple[Quantize, ...]) -> list[tuple[object, ...]]:
 
 
 @pytest.fixture
-def conv(make: Make) -> Model:
+def conv(make: Callable[..., Model]) -> Model:
     return make(CONV, {"w": (4, 3, 3, 3)})
 
 
 @pytest.fixture
-def product(make: Make) -> Model:
+def product(make: Callable[..., Model]) -> Model:
     return make(PRODUCT, {"w": (8, 4)})
 
 
