@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from finished import finish as finished
 from onnxruntime import quantization as q
 
 from compressor.errors import RungError
@@ -224,11 +225,3 @@ def db(job: Job) -> float:
 
 def drawn(shape: tuple[int, ...], seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def finished(work: Any) -> Any:
-    while True:
-        try:
-            next(work)
-        except StopIteration as stop:
-            return stop.value

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from finished import finish as finished
 from onnx import numpy_helper
 from onnxruntime import quantization as q
 
@@ -187,11 +188,3 @@ def kind(path: Path, name: str) -> Any:
 
 def drawn(shape: tuple[int, ...], seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def finished(work: Any) -> Any:
-    while True:
-        try:
-            next(work)
-        except StopIteration as stop:
-            return stop.value
