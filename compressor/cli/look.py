@@ -12,12 +12,17 @@ import typer
 from compressor.cli import options
 
 
-def inspect(model: options.ModelPath, shape: options.Shapes = None, as_json: options.Json = False) -> None:  # noqa: FBT002
+def inspect(
+    model: options.ModelPath,
+    shape: options.Shapes = None,
+    prune: Annotated[bool, typer.Option("--prune", help="List channels that can be removed, and what stays.")] = False,  # noqa: FBT002
+    as_json: options.Json = False,  # noqa: FBT002
+) -> None:
     """Describe a model: parameters, multiply-accumulates, operators, inputs and outputs, what could become INT8."""
     from compressor import console, pipeline
     from compressor.recipe import shapes
 
-    seen = console.follow(pipeline.inspect(model, shapes(shape or ())), quiet=True)
+    seen = console.follow(pipeline.inspect(model, shapes(shape or ()), prune=prune), quiet=True)
     console.inspected(seen, as_json=as_json)
 
 

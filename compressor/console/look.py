@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from compressor.console import out
 from compressor.pipeline import Inspected, Machine
-from compressor.records import Tensor
+from compressor.records import Channels, Tensor
 from compressor.units import human_bytes
+
+_NOTHING = "-"
 
 
 def inspected(seen: Inspected, *, as_json: bool) -> None:
@@ -30,6 +32,8 @@ def inspected(seen: Inspected, *, as_json: bool) -> None:
         ("quantized", "yes, already" if summary.quantized else "no"),
     ]
     out.table(("what", "found"), rows)
+    if seen.channels is not None:
+        _channels(seen.channels)
     out.warn(f"{name} was exported in training mode; export it in inference mode" for name in summary.training)
     if summary.random:
         out.warn([f"random operators ({', '.join(summary.random)}): outputs differ from run to run"])
@@ -60,6 +64,23 @@ def machine(seen: Machine, *, as_json: bool) -> None:
         ("extras", ", ".join(extras)),
     ]
     out.table(("what", "found"), rows)
+
+
+def _channels(groups: tuple[Channels, ...]) -> None:
+    """Show which channels can be removed, then which stay."""
+    free = [
+        (
+            group.name,
+            f"{group.channels}" + (f" ({group.together} at a time)" if group.together > 1 else ""),
+            _NOTHING if group.macs is None else f"{group.macs:.1%}",
+            ", ".join(group.layers[1:]) or _NOTHING,
+        )
+        for group in groups
+        if not group.stay
+    ]
+    out.table(("can be pruned: made by", "channels", "of the MACs", "together with those of"), free)
+    stay = [(group.name, str(group.channels), "; ".join(group.stay)) for group in groups if group.stay]
+    out.table(("stays: made by", "channels", "because"), stay)
 
 
 def _tensor(tensor: Tensor) -> str:

@@ -82,15 +82,20 @@ def is_weight(value: ir.Value) -> bool:
     return any(use.node.op_type in _LEARNED for use in value.uses())
 
 
+def weights(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
+    """Give the constants that some node computes with, each once."""
+    yield from (pair for pair in constants(model) if _is_parameter(*pair))
+
+
 def parameters(model: ir.Model) -> int:
     """Count the elements of the constants that some node computes with, each once."""
-    return sum(tensor.size for value, tensor in constants(model) if _is_parameter(value, tensor))
+    return sum(tensor.size for _, tensor in weights(model))
 
 
 def weight_bytes(model: ir.Model) -> tuple[int, int]:
     """Give the bytes of all parameters, and of those among them that could become INT8."""
-    weights = [pair for pair in constants(model) if _is_parameter(*pair)]
-    return sum(t.nbytes for _, t in weights), sum(t.nbytes for v, t in weights if _can_be_int8(v, t))
+    found = list(weights(model))
+    return sum(t.nbytes for _, t in found), sum(t.nbytes for v, t in found if _can_be_int8(v, t))
 
 
 def operators(model: ir.Model) -> dict[str, int]:
@@ -123,8 +128,21 @@ def macs(graph: ir.Graph) -> int | None:
 
     Of the branches of an If the costliest counts; a loop around multiplications has no settled count.
     """
-    costs = [_node_macs(node) for node in graph]
+    costs = [node_macs(node) for node in graph]
     return sum(cost for cost in costs if cost) if None not in costs else None
+
+
+def node_macs(node: ir.Node) -> int | None:
+    """Count multiply-accumulates of a node whose shapes are inferred, as `macs` does."""
+    if node.op_type in _UNCOUNTED or (node.domain not in STANDARD_DOMAINS and _reads_matrix(node)):
+        return None
+    rule = _MACS.get(node.op_type)
+    if rule is not None:
+        return rule(node)
+    bodies = [macs(graph) for attribute in node.attributes.values() for graph in _graphs(attribute)]
+    if None in bodies or (node.op_type != "If" and any(bodies)):
+        return None
+    return max((cost for cost in bodies if cost), default=0)
 
 
 def _is_parameter(value: ir.Value, tensor: ir.TensorProtocol) -> bool:
@@ -138,18 +156,6 @@ def _is_parameter(value: ir.Value, tensor: ir.TensorProtocol) -> bool:
 def _can_be_int8(value: ir.Value, tensor: ir.TensorProtocol) -> bool:
     readers = ((use.idx, use.node.op_type) for use in value.uses())
     return tensor.dtype.name in FLOATS and any(idx in _INT8.get(op, ()) for idx, op in readers)
-
-
-def _node_macs(node: ir.Node) -> int | None:
-    if node.op_type in _UNCOUNTED or (node.domain not in STANDARD_DOMAINS and _reads_matrix(node)):
-        return None
-    rule = _MACS.get(node.op_type)
-    if rule is not None:
-        return rule(node)
-    bodies = [macs(graph) for attribute in node.attributes.values() for graph in _graphs(attribute)]
-    if None in bodies or (node.op_type != "If" and any(bodies)):
-        return None
-    return max((cost for cost in bodies if cost), default=0)
 
 
 def _reads_matrix(node: ir.Node) -> bool:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 1024  # constants up to here stay in sight: they hold shapes, axes and scales
 _REFERENCE_OPSET = 13  # onnx 1.23's reference implementation fails on older forms, such as Unsqueeze with an attribute
 _SHAPE_ARITHMETIC = frozenset(
-    {"Add", "Cast", "Concat", "ConstantOfShape", "Div", "Gather", "Mul", "Reshape", "Shape", "Slice", "Squeeze"}
-    | {"Sub", "Transpose", "Unsqueeze"}
+    {"Add", "Cast", "Concat", "ConstantOfShape", "Div", "Equal", "Gather", "Mul", "Reshape", "Shape", "Slice"}
+    | {"Squeeze", "Sub", "Transpose", "Unsqueeze", "Where"}
 )
 
 
@@ -40,9 +40,12 @@ def inferred(model: ir.Model, shapes: Shapes | None = None) -> ir.Model:
 def settled(model: ir.Model, shapes: Shapes | None) -> ir.Model:
     """Give a copy for counting: functions written out, small constants computed, every shape inferred.
 
-    onnx's own inference stops where a shape or padding is computed from constants, as older PyTorch exports do.
+    onnx's own inference stops where a shape or padding is computed from constants, as older PyTorch exports do. Once
+    shapes are inferred, what Shape reads of a tensor of known size is a constant too.
     """
-    return inferred(_evaluated(inlined(model)), shapes)
+    found = inferred(_evaluated(inlined(model)), shapes)
+    further = _evaluated(found, sizes=True)
+    return inferred(further, shapes) if further.graph.num_nodes() < found.graph.num_nodes() else found
 
 
 def inlined(model: ir.Model) -> ir.Model:
@@ -116,14 +119,15 @@ def _is_large(value: ir.Value) -> bool:
     return tensor.nbytes > _SMALL_BYTES or isinstance(tensor, ir.ExternalTensor)
 
 
-def _evaluated(model: ir.Model) -> ir.Model:
+def _evaluated(model: ir.Model, *, sizes: bool = False) -> ir.Model:
+    """Give a copy with shape arithmetic on constants computed; if `sizes`, also that on sizes that are known."""
     import onnx_ir as ir
 
     copy = model.clone()
     if copy.opset_imports.get("", 0) < _REFERENCE_OPSET:
         return copy
     for node in list(copy.graph.all_nodes()):
-        array = _value(node, copy.opset_imports)
+        array = _sizes(node) if sizes and node.op_type == "Shape" else _value(node, copy.opset_imports)
         if array is not None:
             name, graph = node.outputs[0].name, node.graph
             constant = ir.val(name, const_value=ir.tensor(array, name=name))
@@ -131,6 +135,15 @@ def _evaluated(model: ir.Model) -> ir.Model:
             graph.remove(node, safe=True)
             graph.register_initializer(constant)
     return copy
+
+
+def _sizes(node: ir.Node) -> Array | None:
+    """Give what Shape reads; None where not all of it is known."""
+    dims = node.inputs[0].shape
+    if dims is None or not all(isinstance(dim, int) for dim in dims) or node.outputs[0].is_graph_output():
+        return None
+    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(dims.dims))
+    return np.array(dims.dims[start:end], np.int64)
 
 
 def _value(node: ir.Node, opsets: dict[str, int]) -> Array | None:

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from compressor import graph, isolation, machine, runtime, samples, schemes
+from compressor import graph, isolation, machine, runtime, samples, schemes, stages
 from compressor.bench import noise as noises
 from compressor.graph import Summary
 from compressor.isolation import Limits
 from compressor.pipeline.steps import Steps
 from compressor.plan.dims import settle
-from compressor.records import Model, Noise, Shapes, Work
+from compressor.records import Channels, Model, Noise, Shapes, Work
 from compressor.schemes import Scheme
 
 _FEEDS = 16
@@ -29,6 +29,7 @@ class Inspected:
 
     model: Model
     summary: Summary
+    channels: tuple[Channels, ...] | None = None  # where it was asked which could be pruned
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,15 @@ class Machine:
     extras: Mapping[str, bool]
 
 
-def inspect(model: Path, shapes: Shapes) -> Work[Inspected]:
-    """Describe a model, in a child."""
-    return (yield from isolation.call(_inspect, model, dict(shapes), limits=Limits())).value
+def inspect(model: Path, shapes: Shapes, *, prune: bool = False) -> Work[Inspected]:
+    """Describe a model, in a child; if `prune`, also which of its channels could be removed.
+
+    Raises:
+        InputError: The model is none, or it is quantized, so that it cannot be pruned.
+    """
+    steps = Steps(Limits(), verbose=False)
+    with steps.of(str(model)):
+        return (yield from steps.call("inspect", _inspect, model, dict(shapes), prune)).value
 
 
 def doctor() -> Work[Machine]:
@@ -69,12 +76,17 @@ def noise(seconds: float) -> Work[Noise]:
         return (yield from steps.call("noise", _noise, seconds, Path(scratch), more_s=seconds)).value
 
 
-def _inspect(path: Path, given: Shapes) -> Inspected:
+def _inspect(path: Path, given: Shapes, prune: bool) -> Inspected:  # noqa: FBT001 - a keyword does not reach a child
     model = graph.open_model(path)
-    if not given and not _is_settled(model):
-        return Inspected(model, graph.summary(path))
-    shapes = settle(model.inputs, given, {})
-    return Inspected(graph.at_shapes(model, shapes), graph.summary(path, shapes))
+    shapes = settle(model.inputs, given, {}) if given or _is_settled(model) else None
+    channels = _prunable(path, shapes) if prune else None
+    return Inspected(graph.at_shapes(model, shapes) if shapes else model, graph.summary(path, shapes), channels)
+
+
+def _prunable(path: Path, shapes: Shapes | None) -> tuple[Channels, ...]:
+    with TemporaryDirectory() as folder:
+        graph.normalise(path, normalised := Path(folder) / path.name)
+        return stages.removable(normalised, shapes)
 
 
 def _is_settled(model: Model) -> bool:

@@ -114,6 +114,7 @@ def applied(name: str, settings: Mapping[str, Any], step: Returned[Made]) -> App
         changed=did.changed,
         uncalibrated=did.uncalibrated,
         notes=did.notes,
+        pruned=did.pruned,
     )
 
 

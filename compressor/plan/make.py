@@ -23,7 +23,7 @@ from compressor.recipe import Recipe, Rung
 from compressor.records import Environment, Feeds, Model, Shapes
 from compressor.samples import Samples
 from compressor.schemes import Scheme
-from compressor.stages import Quantize
+from compressor.stages import Prune, Quantize
 from compressor.units import write_seconds
 
 _PLAYED = 0.9
@@ -208,7 +208,7 @@ def _engine(engine: Engine) -> Onnxruntime:
 
 
 def _rung(rung: Rung, model: Path, scheme: Scheme) -> Rung:
-    if isinstance(first := rung.stages[0], Quantize):  # what comes later sees another graph
+    if isinstance(first := rung.stages[0], Quantize | Prune):  # what comes later sees another graph
         first.check(model)
     stages = tuple(stage.resolve(model, scheme) for stage in rung.stages)
     return rung.model_copy(update={"stages": stages, "engine": rung.engine and _engine(rung.engine)})

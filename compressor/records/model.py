@@ -72,6 +72,34 @@ class Audit:
 
 
 @dataclass(frozen=True)
+class Channels:
+    """Channels of a layer, with all that go with them."""
+
+    name: str  # the node that makes them
+    channels: int
+    kept: int | None = None  # after pruning; None where nothing was pruned
+    together: int = 1  # how many of them can only go together, as those of a head of attention
+    layers: tuple[str, ...] = ()  # nodes that make channels which go with these, the first included
+    macs: float | None = None  # share of the model's multiply-accumulates that depends on them, 0 to 1
+    stay: tuple[str, ...] = ()  # why none can be removed
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What pruning took away: counts before and after, and what became of each group of channels.
+
+    MACs are None where the shapes do not settle them.
+    """
+
+    macs: tuple[int | None, int | None]
+    parameters: tuple[int, int]
+    size_bytes: tuple[int, int]
+    nodes: tuple[int, int]
+    channels: tuple[int, int]
+    groups: tuple[Channels, ...]
+
+
+@dataclass(frozen=True)
 class Did:
     """What a stage did, in one sentence; `changed` is False when it did nothing."""
 
@@ -81,6 +109,7 @@ class Did:
     excluded: Mapping[str, str] = field(default_factory=dict)
     settled: Mapping[str, Any] = field(default_factory=dict)  # settings of the stage that were left open: their values
     notes: tuple[str, ...] = ()  # what is odd about the model or the samples
+    pruned: Pruned | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +146,7 @@ class Applied:
     uncalibrated: bool = False
     tried: tuple[Tried, ...] = ()
     notes: tuple[str, ...] = ()
+    pruned: Pruned | None = None
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from compressor.grammar import Keyed
 from compressor.stages.fuse import Fuse
-from compressor.stages.prune import Prune
+from compressor.stages.prune import Prune, removable
 from compressor.stages.quantize import Quantize
 from compressor.stages.supply import Supply
 
 Stage = Annotated[Quantize | Fuse | Prune, Keyed(Quantize, Fuse, Prune)]
 
-__all__ = ["Fuse", "Prune", "Quantize", "Stage", "Supply"]
+__all__ = ["Fuse", "Prune", "Quantize", "Stage", "Supply", "removable"]

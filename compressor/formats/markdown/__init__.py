@@ -1,11 +1,12 @@
 """report.md: a report for people, the verdict first, then what a sceptical colleague would ask for.
 
-A section is a function in `_SECTIONS`: what was `measured`, what was done and `told` about it, which `ways` were tried.
+A section is a function in `_SECTIONS`: what was `measured`, what was done and `told` about it, which `ways` were tried,
+which `channels` were pruned.
 """
 
 from __future__ import annotations
 
-from compressor.formats.markdown import measured, told, ways
+from compressor.formats.markdown import channels, measured, told, ways
 from compressor.formats.markdown.markup import text
 from compressor.formats.sentence import sentence
 from compressor.records import Report
@@ -31,6 +32,7 @@ _SECTIONS = (
     measured.costs,
     told.warnings,
     told.stages,
+    channels.pruned,
     ways.tried,
     ways.operators,
     told.data,

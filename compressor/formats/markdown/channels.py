@@ -1,0 +1,66 @@
+"""The section of report.md on pruning: what went, from which layers, and which layers nothing could be taken from.
+
+A line or a column more is added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compressor.formats.markdown.markup import table, text
+from compressor.formats.words import NOTHING
+from compressor.records import Channels, Pruned, Report
+from compressor.units import human_bytes
+
+_GROUPS_SHOWN = 30
+_NAMES_SHOWN = 3
+
+
+def pruned(report: Report) -> str:
+    """Show for each rung what pruning took away; empty where nothing was pruned."""
+    found = [(t.rung, stage.pruned) for t in report.trials for stage in t.stages if stage.pruned]
+    return "\n\n".join(["## What was pruned", *(_rung(text(rung), one) for rung, one in found)]) if found else ""
+
+
+def _rung(rung: str, one: Pruned) -> str:
+    parts = [f"### {rung}", table(("count", "before", "after", "gone"), list(_counts(one)))]
+    free = [group for group in one.groups if not group.stay]
+    header = ("channels made by", "before", "after", "share of MACs", "together with")
+    parts.append(table(header, list(map(_group, free[:_GROUPS_SHOWN]))))
+    if len(free) > _GROUPS_SHOWN:
+        parts.append(f"And {len(free) - _GROUPS_SHOWN} more, which report.json lists.")
+    stay = [f"- {text(g.name)}, {g.channels}: {text('; '.join(g.stay))}" for g in one.groups if g.stay]
+    if stay:
+        parts.append("\n".join(["Channels that stay:", "", *stay[:_GROUPS_SHOWN]]))
+    return "\n\n".join(parts)
+
+
+def _counts(one: Pruned) -> Iterator[tuple[str, str, str, str]]:
+    before_macs, after_macs = one.macs
+    if before_macs and after_macs:
+        yield _count("MACs", (before_macs, after_macs))
+    yield _count("parameters", one.parameters)
+    yield "file", human_bytes(one.size_bytes[0]), human_bytes(one.size_bytes[1]), _gone(one.size_bytes)
+    yield _count("nodes", one.nodes)
+    yield _count("channels", one.channels)
+
+
+def _count(what: str, counts: tuple[int, int]) -> tuple[str, str, str, str]:
+    return what, f"{counts[0]:,}", f"{counts[1]:,}", _gone(counts)
+
+
+def _gone(counts: tuple[int, int]) -> str:
+    before, after = counts
+    return f"{1 - after / before:.1%}" if before else NOTHING
+
+
+def _group(group: Channels) -> list[str]:
+    others = group.layers[1:]
+    more = f" and {len(others) - _NAMES_SHOWN} more" if len(others) > _NAMES_SHOWN else ""
+    return [
+        text(group.name),
+        str(group.channels) + (f" ({group.together} at a time)" if group.together > 1 else ""),
+        str(group.channels if group.kept is None else group.kept),
+        NOTHING if group.macs is None else f"{group.macs:.1%}",
+        text(", ".join(others[:_NAMES_SHOWN])) + more if others else NOTHING,
+    ]

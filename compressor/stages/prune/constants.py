@@ -1,0 +1,37 @@
+"""What in a graph is known before it runs: constants, and the weights that operators multiply with.
+
+Add here what is known of a value without running the model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compressor.records import Array
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_KEEPS_ZERO = frozenset(
+    {"Cast", "Concat", "Flatten", "Identity", "Mul", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
+    | {"Unsqueeze"}
+)
+
+
+def constant(value: ir.Value | None) -> Array | None:
+    """Give the array of an initializer that no caller can change; None for every other value."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    array: Array = value.const_value.numpy()
+    return array
+
+
+def is_weight(value: ir.Value | None) -> bool:
+    """Tell whether a value is an initializer, or made of initializers so that zeros in them are zeros in it."""
+    if value is None or value.is_graph_input():
+        return False
+    node = value.producer()
+    if node is None:
+        return value.const_value is not None
+    inputs = [v for v in node.inputs if v is not None]
+    return node.op_type in _KEEPS_ZERO and bool(inputs) and all(map(is_weight, inputs))

@@ -1,0 +1,277 @@
+"""Removing units from a copy of a graph: every slice of weights, and every number that counts their channels.
+
+What an operator counts channels by is a line in `_EDITS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compressor.records import Array
+from compressor.stages.prune import layout, sizes
+from compressor.stages.prune.atoms import size
+from compressor.stages.prune.constants import constant
+from compressor.stages.prune.groups import Coupled
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def shrunk(coupled: Coupled, removed: frozenset[int]) -> ir.Model:
+    """Give a copy of the model without these units; of each group one at least must be left.
+
+    What it computes is what the model would with every slice of weights of the removed units set to 0.
+    """
+    model = coupled.model.clone()
+    cut = _Cut(coupled, removed)
+    old_nodes = list(coupled.model.graph)  # the copy's nodes have lost their sizes when they are edited
+    for old, new in zip(old_nodes, list(model.graph), strict=True):
+        edit = _EDITS.get(old.op_type)
+        if edit is not None and old.domain in {"", "ai.onnx"}:
+            edit(cut, old, new)
+    _shrink(cut, model.graph)
+    _drop_unread(model.graph)
+    return model
+
+
+def zeroed(coupled: Coupled, removed: frozenset[int]) -> ir.Model:
+    """Give a copy of the model in which every slice of floating-point weights of these units is 0."""
+    import onnx_ir as ir
+
+    model, cut = coupled.model.clone(), _Cut(coupled, removed)
+    for value in model.graph.initializers.values():
+        array = constant(value) if cut.changes(value) and value.const_value.dtype.is_floating_point() else None
+        if array is not None:
+            array = array.copy()
+            for axis in range(array.ndim):
+                if (kept := cut.kept(value, axis)) is not None:
+                    np.moveaxis(array, axis, 0)[~kept] = 0
+            value.const_value = ir.tensor(array, dtype=value.const_value.dtype, name=value.name)
+    return model
+
+
+class _Cut:
+    """What is left of each axis."""
+
+    def __init__(self, coupled: Coupled, removed: frozenset[int]) -> None:
+        gone = np.zeros(1 + sum(len(group.units) for group in coupled.groups), bool)  # the last is STAYS
+        gone[list(removed)] = True
+        self._kept = {key: ~gone[units] for key, units in coupled.units.items() if gone[units].any()}
+
+    def kept(self, value: ir.Value, axis: int) -> Array | None:
+        """Tell of each index whether it is kept; None where all of them are."""
+        return None if value.shape is None else self._kept.get((value.name, axis % len(value.shape.dims)))
+
+    def size(self, value: ir.Value, axis: int) -> int | None:
+        """Give the size of an axis from now on; None where it is not known."""
+        kept = self.kept(value, axis)
+        return size(value, axis) if kept is None else int(kept.sum())
+
+    def changes(self, value: ir.Value) -> bool:
+        """Tell whether a value shrinks."""
+        return value.shape is not None and any(self.kept(value, i) is not None for i in range(len(value.shape.dims)))
+
+
+def _shrink(cut: _Cut, graph: ir.Graph) -> None:
+    """Take the slices out of initializers, and write down the shapes of all values."""
+    import onnx_ir as ir
+
+    for value in graph.initializers.values():
+        array = constant(value) if cut.changes(value) else None
+        if array is not None:
+            for axis in range(array.ndim):
+                kept = cut.kept(value, axis)
+                array = array if kept is None else np.compress(kept, array, axis)
+            value.const_value = ir.tensor(np.ascontiguousarray(array), dtype=value.const_value.dtype, name=value.name)
+    for value in (*graph.initializers.values(), *(output for node in graph for output in node.outputs)):
+        if cut.changes(value):
+            value.shape = ir.Shape(
+                [d if cut.kept(value, i) is None else cut.size(value, i) for i, d in enumerate(value.shape)]
+            )
+
+
+def _drop_unread(graph: ir.Graph) -> None:
+    unread = [n for n, v in graph.initializers.items() if not v.uses() and not v.is_graph_output()]
+    for name in unread:
+        del graph.initializers[name]
+
+
+def _set(node: ir.Node, index: int, array: Array) -> None:
+    """Give a node a constant of its own for an input, under the old name where nobody else reads that."""
+    import onnx_ir as ir
+
+    old = node.inputs[index] if index < len(node.inputs) else None
+    if old is not None and old.is_initializer() and len(old.uses()) == 1 and not old.is_graph_output():
+        old.const_value = ir.tensor(array, name=old.name)
+        old.shape = ir.Shape(array.shape)
+        return
+    name = _free(node.graph, f"{node.name}_{index}" if old is None or not old.name else old.name)
+    value = ir.val(name, const_value=ir.tensor(array, name=name))
+    node.graph.register_initializer(value)
+    if index >= len(node.inputs):
+        node.resize_inputs(index + 1)
+    node.replace_input_with(index, value)
+
+
+def _free(graph: ir.Graph, wanted: str) -> str:
+    taken = {value.name for node in graph.all_nodes() for value in node.outputs}
+    taken |= set(graph.initializers) | {value.name for value in graph.inputs}
+    return next(name for i in count(1) if (name := f"{wanted}_{i}") not in taken)
+
+
+def _groups(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+    """Set the groups of a convolution to the channels on the side that its kernel counts within a group."""
+    transposed = old.op_type == "ConvTranspose"
+    side, weights = old.outputs[0] if transposed else old.inputs[0], old.inputs[1]
+    if old.attributes.get_int("group", 1) > 1 and (cut.changes(side) or cut.changes(weights)):
+        channels, within = cut.size(side, 1), cut.size(weights, 1)
+        if channels and within:
+            _integer(new, "group", channels // within)
+
+
+def _normalised_groups(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+    kept = cut.kept(old.inputs[0], 1)
+    if kept is not None:
+        groups = old.attributes.get_int("num_groups", 1)
+        _integer(new, "num_groups", groups * int(kept.sum()) // len(kept))
+
+
+def _hidden(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+    if (kept := cut.kept(old.inputs[2], 2)) is not None:
+        _integer(new, "hidden_size", int(kept.sum()))
+
+
+def _integer(node: ir.Node, name: str, number: int) -> None:
+    import onnx_ir as ir
+
+    node.attributes.add(ir.AttrInt64(name, number))
+
+
+def _split(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+    axis = old.attributes.get_int("axis", 0)
+    if cut.kept(old.inputs[0], axis) is not None:
+        new.attributes.pop("num_outputs", None)
+        _set(new, 1, np.array([cut.size(output, axis) for output in old.outputs], np.int64))
+
+
+def _slice(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+    ranks = len(old.inputs[0].shape.dims)
+    found = layout.bounds(old, ranks) or ()
+    kept = [cut.kept(old.inputs[0], axis) for axis, *_ in found]
+    if all(k is None for k in kept):
+        return
+    ranges = [
+        (start, end) if k is None else (int(k[:first].sum()), int(k[: max(first, last)].sum()))
+        for k, (_, start, end, _) in zip(kept, found, strict=True)
+        for first, last, _ in [slice(start, end).indices(0 if k is None else len(k))]
+    ]
+    for index, numbers in enumerate(zip(*ranges, strict=True), 1):
+        _set(new, index, np.array(numbers, old.inputs[index].dtype.numpy()))
+
+
+def _pad(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+    x, y = old.inputs[0], old.outputs[0]
+    found = layout.padding(old, len(x.shape.dims)) or ()
+    if all(cut.kept(y, axis) is None and cut.kept(x, axis) is None for axis, *_ in found):
+        return
+    pads = [(_before(cut, (x, y), axis, before), _behind(cut, (x, y), axis, behind)) for axis, before, behind in found]
+    _set(new, 1, np.array([pair[0] for pair in pads] + [pair[1] for pair in pads], np.int64))
+
+
+def _before(cut: _Cut, sides: tuple[ir.Value, ir.Value], axis: int, pad: int) -> int:
+    """Count what is left of padding, or of what negative padding cuts off, at the start."""
+    kept = cut.kept(sides[pad > 0], axis)
+    return pad if kept is None else int(np.sign(pad)) * int(kept[: abs(pad)].sum())
+
+
+def _behind(cut: _Cut, sides: tuple[ir.Value, ir.Value], axis: int, pad: int) -> int:
+    kept = cut.kept(sides[pad > 0], axis)
+    return pad if kept is None else int(np.sign(pad)) * int(kept[len(kept) - abs(pad) :].sum())
+
+
+def _gather(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+    """Count the indices that are left by what is left of what they pick from."""
+    axis = old.attributes.get_int("axis", 0)
+    kept, indices = cut.kept(old.inputs[0], axis), constant(old.inputs[1])
+    if kept is not None and indices is not None:
+        left = np.asarray(indices)[kept[indices]]
+        _set(new, 1, (np.cumsum(kept) - 1)[left].astype(indices.dtype))
+
+
+def _shape(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+    """Write the sizes that are known into the shape that a node is given; those found at run time pass on."""
+    index, y = sizes.SHAPED_BY[old.op_type], old.outputs[0]
+    given = old.inputs[index] if index < len(old.inputs) else None
+    if given is None or y.shape is None or old.attributes.get_ints("axes", None) is not None:
+        return
+    target = constant(given)
+    moved = cut.changes(y) or (index > 0 and cut.changes(old.inputs[0]))
+    if target is None and (moved or _depends(cut, given)):
+        _set_known(cut, y, new, index)
+    elif target is not None and moved:
+        _set(new, index, _target(cut, old, target))
+
+
+def _target(cut: _Cut, old: ir.Node, target: Array) -> Array:
+    y, x = old.outputs[0], old.inputs[0]
+    offset = len(y.shape.dims) - len(target)
+    numbers = target.copy()
+    for i, number in enumerate(target.tolist()):
+        wanted = cut.size(y, i + offset)
+        copied = number == 0 and old.op_type == "Reshape"
+        if wanted is None or number == -1 or (number == 1 and old.op_type == "Expand"):
+            continue
+        if not copied or cut.size(x, i) != wanted:
+            numbers[i] = wanted
+    return numbers
+
+
+def _set_known(cut: _Cut, y: ir.Value, node: ir.Node, index: int) -> None:
+    """Put a Where between a shape computed at run time and its reader: known sizes from a constant."""
+    import onnx_ir as ir
+
+    given, graph = node.inputs[index], node.graph
+    known = [cut.size(y, axis) for axis in range(len(y.shape.dims))][-given.shape[0] :]
+    arrays = {
+        "known": np.array([number is not None for number in known]),
+        "sizes": np.array([number or 0 for number in known], np.int64),
+    }
+    constants = []
+    for kind, array in arrays.items():
+        name = _free(graph, f"{node.name}_{kind}")
+        constants.append(ir.val(name, const_value=ir.tensor(array, name=name)))
+        graph.register_initializer(constants[-1])
+    where = ir.node("Where", [*constants, given], name=f"{node.name}_shape")
+    where.outputs[0].name = _free(graph, f"{node.name}_shape")
+    where.outputs[0].shape, where.outputs[0].dtype = ir.Shape([len(known)]), ir.DataType.INT64
+    graph.insert_before(node, where)
+    node.replace_input_with(index, where.outputs[0])
+
+
+def _depends(cut: _Cut, value: ir.Value) -> bool:
+    """Tell whether a number is computed from the size of an axis that shrinks."""
+    node = value.producer()
+    if node is None:
+        return False
+    if node.op_type == "Shape":
+        return cut.changes(node.inputs[0])
+    return any(_depends(cut, v) for v in node.inputs if v is not None)
+
+
+_EDITS: Mapping[str, Callable[[_Cut, ir.Node, ir.Node], None]] = {
+    "Conv": _groups,
+    "ConvTranspose": _groups,
+    "GRU": _hidden,
+    "Gather": _gather,
+    "GroupNormalization": _normalised_groups,
+    "LSTM": _hidden,
+    "Pad": _pad,
+    "RNN": _hidden,
+    "Slice": _slice,
+    "Split": _split,
+    **dict.fromkeys(sizes.SHAPED_BY, _shape),
+}
