@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SMALL_BYTES = 1024  # constants up to here stay in sight: they hold shapes, axes and scales
 _REFERENCE_OPSET = 13  # onnx 1.23's reference implementation fails on older forms, such as Unsqueeze with an attribute
+_AS_THEIR_INPUT = frozenset({"GroupNormalization"})  # onnx 1.23 infers it at static shapes only
 _SHAPE_ARITHMETIC = frozenset(
     {"Add", "Cast", "Concat", "ConstantOfShape", "Div", "Equal", "Gather", "Mul", "Reshape", "Shape", "Slice"}
     | {"Squeeze", "Sub", "Transpose", "Unsqueeze", "Where"}
@@ -31,10 +32,7 @@ def inferred(model: ir.Model, shapes: Shapes | None = None) -> ir.Model:
 
     Outputs keep the shapes the file declares unless `shapes` are given. A shape that cannot be inferred is unknown.
     """
-    import onnx
-
-    bare = _without_shapes(model, shapes)
-    return through(bare, lambda proto: onnx.shape_inference.infer_shapes(proto, data_prop=True))
+    return through(_without_shapes(model, shapes), _inferred)
 
 
 def settled(model: ir.Model, shapes: Shapes | None) -> ir.Model:
@@ -83,6 +81,23 @@ def through(model: ir.Model, change: Callable[[onnx.ModelProto], onnx.ModelProto
         value.const_value = large[value.name].const_value
         changed.graph.register_initializer(value)
     return _with_description(changed, model)
+
+
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Infer shapes as onnx does; of operators that it cannot infer, by an Identity in their place."""
+    import onnx
+
+    stand_in = onnx.ModelProto()
+    stand_in.CopyFrom(proto)
+    hidden = [i for i, node in enumerate(proto.graph.node) if node.op_type in _AS_THEIR_INPUT and not node.domain]
+    for i in hidden:
+        node = stand_in.graph.node[i]
+        node.op_type = "Identity"
+        del node.input[1:], node.attribute[:]
+    found = onnx.shape_inference.infer_shapes(stand_in, data_prop=True)
+    for i in hidden:
+        found.graph.node[i].CopyFrom(proto.graph.node[i])
+    return found
 
 
 def _with_description(changed: ir.Model, model: ir.Model) -> ir.Model:

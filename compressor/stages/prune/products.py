@@ -87,7 +87,7 @@ def _grouped(flow: Flow, groups: int, sides: tuple[Array, Array], within: Array)
     blocks = tuple((side, np.repeat(whole, len(side) // groups)) for side in sides)
     by_group = Option(blocks, frozen=(within,))
     by_place = Option(((inner, np.tile(within, groups)), (outer, np.tile(places, groups))))
-    return Choice(flow.node, (by_group,) if len(within) == 1 else (by_place, by_group))
+    return Choice(flow.node, (by_group,) if len(within) == 1 else (by_group, by_place))
 
 
 def gemm(flow: Flow) -> str | None:

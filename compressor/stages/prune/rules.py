@@ -173,10 +173,7 @@ def _group_norm(flow: Flow) -> str:
         return "normalises channels of unknown number"
     whole = flow.atoms.new(groups)
     flow.tie(channels, np.repeat(whole, len(channels) // groups))
-    for vector in filter(None, flow.inputs[1:]):  # one value a group below opset 21, else one a channel
-        atoms = flow.axis(vector, 0)
-        flow.tie(atoms, channels if atoms is not None and len(atoms) == len(channels) else whole)
-    return "takes statistics over this axis"
+    return _per_channel(flow)
 
 
 def _along_one_axis(flow: Flow) -> str:
