@@ -69,6 +69,29 @@ def static(body: str, units: list[int], opset: int = 17, **weights: Any) -> Net:
     return Net(text, {"w1": [8, 3, 3, 3], "b1": [8], **weights}, units, opset)
 
 
+def recurrent(kind: str, gates: int, directions: int, body: str, **weights: Any) -> Net:
+    """Give a recurrent layer of 6 hidden units from an input of 3 steps, a body from `h` to `b`, then MatMul."""
+    direction = "bidirectional" if directions == 2 else "forward"
+    optional = ("bias", "lengths", "h0", "c0", "peep")
+    named = ", ".join(["u", "wx", "wh", *(name if name in weights else "" for name in optional)]).rstrip(", ")
+    text = f"""g (float[3,2,4] x) => (float[p,2,2] y) {{
+        u = MatMul (x, w0)
+        h = {kind} <hidden_size: int = 6, direction: string = "{direction}"> ({named})
+        {body}
+        y = MatMul (b, w2)
+    }}"""
+    shapes = {
+        "w0": [4, 5],
+        "wx": [directions, gates * 6, 5],
+        "wh": [directions, gates * 6, 6],
+        "w2": [directions * 6, 2],
+    }
+    return Net(text, {**shapes, **weights}, [5, 6])
+
+
+ONE = "b = Squeeze (h, direction)"
+BOTH = "t = Transpose <perm: ints = [0,2,1,3]> (h)\nb = Reshape (t, joined)"
+
 ATTENTION = """
     q = MatMul (a, wq)
     k = MatMul (a, wk)
@@ -308,6 +331,15 @@ NETS = {
         one=np.array(1),
         two=np.array(2),
     ),
+    "lstm": recurrent("LSTM", 4, 1, ONE, bias=[1, 48], direction=ints(1)),
+    "lstm_without_bias": recurrent("LSTM", 4, 1, ONE, direction=ints(1)),
+    "lstm_with_peepholes": recurrent(
+        "LSTM", 4, 1, ONE, bias=[1, 48], h0=[1, 2, 6], c0=[1, 2, 6], peep=[1, 18], direction=ints(1)
+    ),
+    "lstm_both_ways": recurrent("LSTM", 4, 2, BOTH, bias=[2, 48], joined=ints(0, 0, -1)),
+    "gru": recurrent("GRU", 3, 1, ONE, bias=[1, 36], direction=ints(1)),
+    "gru_both_ways": recurrent("GRU", 3, 2, BOTH, bias=[2, 36], joined=ints(0, 0, 12)),
+    "rnn": recurrent("RNN", 1, 1, ONE, bias=[1, 12], direction=ints(1)),
     "expand": tokens(
         "c = Expand (v, to)\nd = MatMul (a, wc)\nb = Add (c, d)", [8, 6], width=6, v=[1, 6], to=ints(1, 1, 6), wc=[8, 6]
     ),
