@@ -43,7 +43,7 @@ def zeroed(coupled: Coupled, removed: Collection[int]) -> ir.Model:
     return model
 
 
-def feeds(path: Path, sizes: int = 2, seed: int = 0) -> dict[str, Array]:
+def feeds(path: Path, sizes: int = 5, seed: int = 0) -> dict[str, Array]:
     """Draw inputs for a model; dimensions that are open get `sizes`, integers are 0 or 1."""
     rng = np.random.default_rng(seed)
     drawn = {}

@@ -22,8 +22,8 @@ _SMALL_BYTES = 1024  # constants up to here stay in sight: they hold shapes, axe
 _REFERENCE_OPSET = 13  # onnx 1.23's reference implementation fails on older forms, such as Unsqueeze with an attribute
 _AS_THEIR_INPUT = frozenset({"GroupNormalization"})  # onnx 1.23 infers it at static shapes only
 _SHAPE_ARITHMETIC = frozenset(
-    {"Add", "Cast", "Concat", "ConstantOfShape", "Div", "Equal", "Gather", "Mul", "Reshape", "Shape", "Slice"}
-    | {"Squeeze", "Sub", "Transpose", "Unsqueeze", "Where"}
+    {"Add", "Cast", "Concat", "ConstantOfShape", "Div", "Equal", "Gather", "Identity", "Max", "Min", "Mod"}
+    | {"Mul", "Reshape", "Shape", "Slice", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where"}
 )
 
 
@@ -42,8 +42,11 @@ def settled(model: ir.Model, shapes: Shapes | None) -> ir.Model:
     shapes are inferred, what Shape reads of a tensor of known size is a constant too.
     """
     found = inferred(_evaluated(inlined(model)), shapes)
-    further = _evaluated(found, sizes=True)
-    return inferred(further, shapes) if further.graph.num_nodes() < found.graph.num_nodes() else found
+    while True:
+        further = _evaluated(found, sizes=True)
+        if further.graph.num_nodes() == found.graph.num_nodes():
+            return found
+        found = inferred(further, shapes)
 
 
 def inlined(model: ir.Model) -> ir.Model:
@@ -142,7 +145,8 @@ def _evaluated(model: ir.Model, *, sizes: bool = False) -> ir.Model:
     if copy.opset_imports.get("", 0) < _REFERENCE_OPSET:
         return copy
     for node in list(copy.graph.all_nodes()):
-        array = _sizes(node) if sizes and node.op_type == "Shape" else _value(node, copy.opset_imports)
+        array = _sizes(node) if sizes else None
+        array = _value(node, copy.opset_imports) if array is None else array
         if array is not None:
             name, graph = node.outputs[0].name, node.graph
             constant = ir.val(name, const_value=ir.tensor(array, name=name))
@@ -153,12 +157,36 @@ def _evaluated(model: ir.Model, *, sizes: bool = False) -> ir.Model:
 
 
 def _sizes(node: ir.Node) -> Array | None:
-    """Give what Shape reads; None where not all of it is known."""
-    dims = node.inputs[0].shape
-    if dims is None or not all(isinstance(dim, int) for dim in dims) or node.outputs[0].is_graph_output():
+    """Give what Shape reads, or what is picked from that; None where not all of it is known."""
+    dims = _dims(node) if node.op_type == "Shape" else None
+    if node.op_type in {"Gather", "Slice"} and node.inputs[0] is not None and (shape := node.inputs[0].producer()):
+        dims = _picked(node, _dims(shape)) if shape.op_type == "Shape" else None
+    if dims is None or not all(isinstance(dim, int) for dim in np.ravel(dims)) or node.outputs[0].is_graph_output():
         return None
-    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(dims.dims))
-    return np.array(dims.dims[start:end], np.int64)
+    return np.array(dims, np.int64)
+
+
+def _dims(shape: ir.Node) -> Array | None:
+    """Give the dimensions that Shape reads, known or not; None where not even their number is known."""
+    read = shape.inputs[0].shape
+    if read is None:
+        return None
+    start, end = shape.attributes.get_int("start", 0), shape.attributes.get_int("end", len(read.dims))
+    return np.array([*read.dims, None], object)[:-1][start:end]  # the last keeps numpy from reading the others
+
+
+def _picked(node: ir.Node, dims: Array | None) -> Array | None:
+    import onnx_ir as ir
+
+    tensors = [ir.convenience.get_const_tensor(value) for value in node.inputs[1:] if value is not None]
+    if dims is None or None in tensors or (node.op_type == "Slice" and len(tensors) < len(node.inputs) - 1):
+        return None
+    numbers = [tensor.numpy() for tensor in tensors]
+    if node.op_type == "Gather":
+        return np.asarray(dims[numbers[0]], object)
+    step = int(numbers[3][0]) if len(numbers) > 3 else 1  # noqa: PLR2004 - Slice's input `steps`
+    cut: Array = dims[int(numbers[0][0]) : int(numbers[1][0]) : step]
+    return cut
 
 
 def _value(node: ir.Node, opsets: dict[str, int]) -> Array | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +42,7 @@ class Atoms:
     """The atoms of a graph, what ties them, what freezes them and why."""
 
     def __init__(self) -> None:
-        """Start with no atom."""
+        """Start with no atom. `merged`: names of sizes known at run time only, and what they are products of."""
         self.axes: dict[tuple[ir.Value, int], Array] = {}
         self.count = 0
         self.frozen: list[tuple[Array, str]] = []
@@ -49,6 +50,7 @@ class Atoms:
         self.read: list[tuple[ir.Value, int]] = []
         self.heads: list[Array] = []
         self.choices: list[Choice] = []
+        self.merged: dict[str, tuple[int | str, ...]] = {}
         self._new: list[tuple[Array, Array]] = []
         self._labels = np.arange(0)
 
@@ -58,13 +60,17 @@ class Atoms:
         return np.arange(self.count - size, self.count)
 
     def axis(self, value: ir.Value, axis: int) -> Array | None:
-        """Give the atoms of an axis; None where its size is not known."""
-        dim = None if value.shape is None else value.shape[axis]
-        if not isinstance(dim, int):
-            return None
+        """Give the atoms of an axis; None where its size is not known.
+
+        An axis in which one of unknown size is merged with others of known size has the atoms of those.
+        """
         key = (value, axis % len(value.shape))
         if key not in self.axes:
-            self.axes[key] = self.new(dim)
+            dim = value.shape[axis]
+            known = [dim] if isinstance(dim, int) else [n for n in self.merged.get(dim.value, ()) if isinstance(n, int)]
+            if not known:
+                return None
+            self.axes[key] = self.new(prod(known))
         return self.axes[key]
 
     def tie(self, left: Array, right: Array) -> None:
@@ -87,17 +93,28 @@ class Atoms:
         return labels
 
     def settle(self) -> None:
-        """Take one option of each choice, in the order of the graph."""
-        for choice in self.choices:
-            labels = self.labels()
-            frozen = self._frozen(labels)
-            left = [_left(option, labels, frozen) for option in choice.options]
-            best = max(range(len(left)), key=lambda i: (self._leaves_heads(choice, left, i, labels), left[i], -i))
-            option = choice.options[best]
-            for pair in option.ties:
-                self.tie(*pair)
-            for atoms in option.frozen:
-                self.freeze(atoms, told(choice.node, "follows one of the axes that it merges or splits, not this one"))
+        """Take one option of each choice: first where heads of attention tell which, then in the order of the graph."""
+        pending = list(self.choices)
+        while pending:
+            best = [self._best(choice) for choice in pending] if self.heads else [self._best(pending[0])]
+            at = next((i for i, (_, heads) in enumerate(best) if heads), 0)
+            self.take(pending.pop(at).node, best[at][0])
+
+    def take(self, node: ir.Node, option: Option) -> None:
+        """Follow a node by one option."""
+        for pair in option.ties:
+            self.tie(*pair)
+        for atoms in option.frozen:
+            self.freeze(atoms, told(node, "follows one of the axes that it merges or splits, not this one"))
+
+    def _best(self, choice: Choice) -> tuple[Option, bool]:
+        """Give the option that leaves heads of attention whole, else that which leaves most; tell which it was."""
+        labels = self.labels()
+        frozen = self._frozen(labels)
+        left = [_left(option, labels, frozen) for option in choice.options]
+        ranks = [(self._leaves_heads(choice, left, i, labels), left[i], -i) for i in range(len(left))]
+        best = max(range(len(left)), key=ranks.__getitem__)
+        return choice.options[best], ranks[best][0]
 
     def _frozen(self, labels: Array) -> Array:
         """Tell of each set whether it is frozen, size [atoms]."""

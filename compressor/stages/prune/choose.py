@@ -56,16 +56,17 @@ def chosen(groups: Sequence[tuple[int, Group]], scores: Array, cost: Cost, wish:
     while heap and gone < wish.ratio:
         *_, which, at = heapq.heappop(heap)
         further = _with(removed, which, steps[which][at])
-        now = 1 - cost.left(further) / cost.total
+        now = _gone(further, cost)
         if now > wish.ratio:  # others may have a smaller step
             beyond.append((which, steps[which][at]))
             continue
         removed, gone = further, now
         if entry := _next(which, at + 1, steps[which], scores[ranked[which]]):
             heapq.heappush(heap, entry)
-    removed = min((removed, *(_with(removed, *step) for step in beyond)), key=lambda r: _distance(r, cost, wish))
-    if _distance(removed, cost, wish) > (wish.ratio / 2 if beyond else _ROUNDING):
-        raise RungError(_too_much(gone, wish))
+    over = [_with(removed, *step) for step in beyond]
+    removed = min((removed, *over), key=lambda r: _distance(r, cost, wish))
+    if _distance(removed, cost, wish) > (wish.ratio / 2 if over else _ROUNDING):
+        raise RungError(_too_coarse(min(_gone(r, cost) for r in over), wish) if over else _too_much(gone, wish))
     return frozenset(unit for i, _ in groups for unit in ranked[i][: removed[i]])
 
 
@@ -77,7 +78,12 @@ def _with(removed: Array, which: int, units: int) -> Array:
 
 def _distance(removed: Array, cost: Cost, wish: Wish) -> float:
     """Tell how far from the wish what goes is, as a share of all."""
-    return abs(1 - cost.left(removed) / cost.total - wish.ratio)
+    return abs(_gone(removed, cost) - wish.ratio)
+
+
+def _gone(removed: Array, cost: Cost) -> float:
+    """Give the share of the cost that goes."""
+    return 1 - cost.left(removed) / cost.total
 
 
 def _steps(group: Group, multiple: int) -> list[int]:
@@ -96,6 +102,14 @@ def _next(which: int, at: int, steps: Sequence[int], scores: Array) -> tuple[boo
     last = steps[at - 1] if at else 0
     costs = bool(scores[last : steps[at]].any())
     return costs, steps[at] / len(scores), which, at
+
+
+def _too_coarse(least: float, wish: Wish) -> str:
+    what = _WORDS.get(wish.of, wish.of)
+    return (
+        f"{wish.ratio:.0%} of the {what} cannot be pruned: in multiples of {wish.multiple} channels {least:.1%} is the "
+        "least that goes; ask for that, or a smaller `multiple`"
+    )
 
 
 def _too_much(gone: float, wish: Wish) -> str:

@@ -94,7 +94,13 @@ def pad(flow: Flow) -> str:
     flow.same(flow.x, flow.y, (i for i in range(rank(flow.x)) if i not in padded))
     for axis, (before, behind) in padded.items():
         inner, outer = flow.axis(flow.x, axis), flow.axis(flow.y, axis)
-        if flow.node.attributes.get_string("mode", "constant") != "constant" or inner is None or outer is None:
+        known = size(flow.x, axis) is not None
+        if (
+            not known
+            or flow.node.attributes.get_string("mode", "constant") != "constant"
+            or inner is None
+            or outer is None
+        ):
             for atoms in (inner, outer):
                 if atoms is not None:
                     flow.freeze(atoms, "pads this axis with its own values, or has no known size")

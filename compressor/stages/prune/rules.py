@@ -247,8 +247,9 @@ def _gather(flow: Flow) -> str:
             flow.tie(flow.axis(data, i), flow.axis(flow.y, to))
             if is_weight(data):
                 flow.makes(flow.axis(flow.y, to))
-    if picked is not None and picked.ndim == 1 and (atoms := flow.axis(data, axis)) is not None:
-        flow.tie(atoms[picked], flow.axis(flow.y, axis))
+    if picked is not None and picked.ndim == 1 and size(data, axis) is not None:
+        atoms = flow.axis(data, axis)
+        flow.tie(None if atoms is None else atoms[picked], flow.axis(flow.y, axis))
     return "picks from this axis"
 
 
@@ -257,6 +258,7 @@ def _shape(flow: Flow) -> str:
     ranks, attributes = rank(flow.x), flow.node.attributes
     first, last, _ = slice(attributes.get_int("start", 0), attributes.get_int("end", ranks)).indices(ranks)
     counted = sizes.counted(flow.y, range(first, last))
+    counted |= {axis for axis in range(ranks) if size(flow.x, axis) is None}  # merged axes would be counted twice
     for axis in set(range(ranks)) - counted:
         flow.axis(flow.x, axis)
     return "gives the size of this axis to a computation"

@@ -68,8 +68,8 @@ class _Cut:
 
     def size(self, value: ir.Value, axis: int) -> int | None:
         """Give the size of an axis from now on; None where it is not known."""
-        kept = self.kept(value, axis)
-        return size(value, axis) if kept is None else int(kept.sum())
+        kept, before = self.kept(value, axis), size(value, axis)
+        return before if kept is None or before is None else int(kept.sum())
 
     def changes(self, value: ir.Value) -> bool:
         """Tell whether a value shrinks."""
@@ -90,7 +90,7 @@ def _shrink(cut: _Cut, graph: ir.Graph) -> None:
     for value in (*graph.initializers.values(), *(output for node in graph for output in node.outputs)):
         if cut.changes(value):
             value.shape = ir.Shape(
-                [d if cut.kept(value, i) is None else cut.size(value, i) for i, d in enumerate(value.shape)]
+                [cut.size(value, i) if isinstance(dim, int) else dim for i, dim in enumerate(value.shape)]
             )
 
 
@@ -231,25 +231,58 @@ def _target(cut: _Cut, old: ir.Node, target: Array) -> Array:
 
 
 def _set_known(cut: _Cut, y: ir.Value, node: ir.Node, index: int) -> None:
-    """Put a Where between a shape computed at run time and its reader: known sizes from a constant."""
+    """Correct a shape computed at run time before a node reads it: sizes that are known come from a constant.
+
+    A size in which one of unknown size is merged with others shrinks in proportion to these.
+    """
+    given = node.inputs[index]
+    axes = range(len(y.shape.dims))[-given.shape[0] :]
+    known = [cut.size(y, axis) for axis in axes]
+    shares = [_share(cut, y, axis, one) for axis, one in zip(axes, _elements(given), strict=True)]
+    if any(before != after for before, after in shares):
+        divided = _insert(node, "Div", given, np.array([before for before, _ in shares], np.int64))
+        given = _insert(node, "Mul", divided, np.array([after for _, after in shares], np.int64))
+    numbers = np.array([number or 0 for number in known], np.int64)
+    if any(number is not None for number in known):
+        given = _insert(node, "Where", np.array([number is not None for number in known]), numbers, given)
+    node.replace_input_with(index, given)
+
+
+def _share(cut: _Cut, y: ir.Value, axis: int, element: int | None) -> tuple[int, int]:
+    """Give how many indices of known axes an axis of unknown size has merged in it, before and after."""
+    kept = cut.kept(y, axis)
+    if kept is None or size(y, axis) is not None or element == -1:  # -1: what is left over
+        return 1, 1
+    return len(kept), int(kept.sum())
+
+
+def _elements(given: ir.Value) -> list[int | None]:
+    """Give those numbers of a shape that are constants put together by Concat."""
+    node = given.producer()
+    if node is None or node.op_type != "Concat" or any(value.shape is None for value in node.inputs):
+        return [None] * given.shape[0]
+    parts = ((value, constant(value)) for value in node.inputs)
+    return [n for value, part in parts for n in ([None] * value.shape[0] if part is None else part.tolist())]
+
+
+def _insert(before: ir.Node, operator: str, *operands: ir.Value | Array) -> ir.Value:
+    """Put a node on integer vectors before another, and give its output."""
     import onnx_ir as ir
 
-    given, graph = node.inputs[index], node.graph
-    known = [cut.size(y, axis) for axis in range(len(y.shape.dims))][-given.shape[0] :]
-    arrays = {
-        "known": np.array([number is not None for number in known]),
-        "sizes": np.array([number or 0 for number in known], np.int64),
-    }
-    constants = []
-    for kind, array in arrays.items():
-        name = _free(graph, f"{node.name}_{kind}")
-        constants.append(ir.val(name, const_value=ir.tensor(array, name=name)))
-        graph.register_initializer(constants[-1])
-    where = ir.node("Where", [*constants, given], name=f"{node.name}_shape")
-    where.outputs[0].name = _free(graph, f"{node.name}_shape")
-    where.outputs[0].shape, where.outputs[0].dtype = ir.Shape([len(known)]), ir.DataType.INT64
-    graph.insert_before(node, where)
-    node.replace_input_with(index, where.outputs[0])
+    graph, values = before.graph, []
+    for operand in operands:
+        value = operand
+        if not isinstance(operand, ir.Value):
+            name = _free(graph, f"{before.name}_{operator}")
+            value = ir.val(name, const_value=ir.tensor(operand, name=name))
+            graph.register_initializer(value)
+        values.append(value)
+    name = _free(graph, f"{before.name}_{operator}")
+    node = ir.node(operator, values, name=name)
+    output: ir.Value = node.outputs[0]
+    output.name, output.shape, output.dtype = name, ir.Shape(values[-1].shape), ir.DataType.INT64
+    graph.insert_before(before, node)
+    return output
 
 
 def _depends(cut: _Cut, value: ir.Value) -> bool:
