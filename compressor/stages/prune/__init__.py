@@ -43,7 +43,7 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
     needs_evaluation: ClassVar[bool] = True
     """Nobody should prune a model without data that shows what it lost."""
 
-    ratio: Fraction
+    ratio: Fraction = Field(gt=0)
     of: Literal["macs", "parameters", "channels"] = "macs"
     """What is counted: multiply-accumulates, parameters, or the channels that can be removed."""
     multiple: int | None = Field(None, ge=1, le=1024)
@@ -89,7 +89,8 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
         graph.save(shrunk(coupled, removed), out)
         if supply.steady:
             yield from _check(coupled, removed, supply.held_out, out)
-        pruned = account.counted(coupled, removed, (model, graph.open_model(out, static)), static)
+        models = graph.at_shapes(model, static), graph.open_model(out, static)
+        pruned = account.counted(coupled, removed, models, static)
         return Did(account.told(pruned), pruned=pruned)
 
     def _removed(self, coupled: Coupled, static: Shapes) -> frozenset[int]:

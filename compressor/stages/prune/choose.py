@@ -36,7 +36,7 @@ def chosen(groups: Sequence[tuple[int, Group]], scores: Array, cost: Cost, wish:
     """Give the units to remove, so that what goes comes as near to the wish as whole steps allow.
 
     Units that score 0 go first, whosever they are; then always that group takes a step which loses the smallest share
-    of its units by it. A step beyond the wish is taken last, if that comes nearer.
+    of its units by it. A step beyond the wish is left out, and taken last if that comes nearer.
 
     Args:
         groups: Those that may lose units, with their places in the analysis.
@@ -47,6 +47,8 @@ def chosen(groups: Sequence[tuple[int, Group]], scores: Array, cost: Cost, wish:
     Raises:
         RungError: Not as much can go, or steps are so large that less than half or more than half too much would.
     """
+    if not cost.total:
+        raise RungError(_too_much(0.0, wish))
     ranked = {i: sorted(group.units, key=lambda unit: (scores[unit], unit)) for i, group in groups}
     steps = {i: _steps(group, wish.multiple) for i, group in groups}
     heap = [entry for i, _ in groups if (entry := _next(i, 0, steps[i], scores[ranked[i]]))]

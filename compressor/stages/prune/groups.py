@@ -59,7 +59,8 @@ class Coupled:
     """What can be removed from `model`, a copy of what was analysed with shape arithmetic computed, shapes inferred.
 
     `units`: for each axis of known size of each value of the graph, by name, the unit that each index belongs to, or
-    `STAYS`. `summed`: axes of initializers along which products sum, so that a unit is read there.
+    `STAYS`. `summed`: axes of initializers along which products sum, so that a unit is read there. `declared`: the
+    shapes that the file states for its outputs.
     """
 
     model: ir.Model
@@ -67,6 +68,7 @@ class Coupled:
     frozen: tuple[Frozen, ...]
     units: Mapping[tuple[str, int], Array]
     summed: frozenset[tuple[str, int]]
+    declared: tuple[ir.Shape | None, ...]
 
 
 def analyse(model: ir.Model) -> Coupled:
@@ -81,7 +83,7 @@ def analyse(model: ir.Model) -> Coupled:
         for value in _captured(node):
             _freeze(atoms, value, f"{node.op_type} {node.name!r} reads it in a graph inside")
     atoms.settle()
-    return _found(copy, atoms)
+    return _found(copy, atoms, tuple(value.shape for value in model.graph.outputs))
 
 
 def _freeze(atoms: Atoms, value: ir.Value, why: str) -> None:
@@ -97,7 +99,7 @@ def _captured(node: ir.Node) -> list[ir.Value]:
     return read + [value for graph in inside for value in graph.outputs]
 
 
-def _found(model: ir.Model, atoms: Atoms) -> Coupled:
+def _found(model: ir.Model, atoms: Atoms, declared: tuple[ir.Shape | None, ...]) -> Coupled:
     labels = atoms.labels()
     made = [(node.name, _in_order(labels[found])) for node, found in atoms.made]
     relevant = np.zeros(atoms.count, bool)
@@ -112,7 +114,7 @@ def _found(model: ir.Model, atoms: Atoms) -> Coupled:
     alone = {int(unit): ("all its channels go together",) for _, sets in made for unit in sets if number[unit] == STAYS}
     summed = frozenset((value.name, axis) for value, axis in atoms.read)
     units = {key: number[found] for key, found in axes.items()}
-    return Coupled(model, groups, _frozen(atoms, labels, alone | reasons), units, summed)
+    return Coupled(model, groups, _frozen(atoms, labels, alone | reasons), units, summed, declared)
 
 
 def _in_order(labels: Array) -> Array:

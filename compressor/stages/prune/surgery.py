@@ -35,6 +35,8 @@ def shrunk(coupled: Coupled, removed: frozenset[int]) -> ir.Model:
             edit(cut, old, new)
     _shrink(cut, model.graph)
     _drop_unread(model.graph)
+    for output, shape in zip(model.graph.outputs, coupled.declared, strict=True):
+        output.shape = shape and shape.copy()
     return model
 
 

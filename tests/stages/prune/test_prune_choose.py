@@ -1,0 +1,158 @@
+"""Which units go: as many as wished, the same share of every layer, in steps that kernels like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from compressor.errors import RungError
+from compressor.stages.prune.choose import Wish, chosen
+from compressor.stages.prune.cost import Cost
+from compressor.stages.prune.groups import Group
+
+Floats = NDArray[np.float64]
+
+
+class Layers:
+    """Groups of so many units (and so many channels each), and a cost to which each gives so much."""
+
+    def __init__(self, units: Sequence[int], width: int = 1, amounts: Sequence[float] = ()) -> None:
+        first = [0, *accumulate(units)]
+        self.groups = tuple(
+            (i, Group(f"n{i}", tuple(range(first[i], first[i] + n)), width, (f"n{i}",), {(f"w{i}", 0): width}))
+            for i, n in enumerate(units)
+        )
+        self.units, self.amounts = np.array(units), np.array(amounts or units, np.float64)
+        self.scores = np.random.default_rng(0).uniform(1, 2, sum(units))
+
+    def chosen(self, ratio: float, multiple: int = 1, scores: Floats | None = None, of: str = "macs") -> frozenset[int]:
+        shares = np.vstack([np.diag(1 / self.units), np.zeros(len(self.units))])
+        cost = Cost(self.amounts, np.arange(len(self.units))[:, None], shares)
+        return chosen(self.groups, self.scores if scores is None else scores, cost, Wish(ratio, multiple, of))
+
+    def gone(self, removed: frozenset[int]) -> list[int]:
+        return [len(removed & set(group.units)) for _, group in self.groups]
+
+    def share(self, removed: frozenset[int]) -> float:
+        return float(self.amounts @ (np.array(self.gone(removed)) / self.units) / self.amounts.sum())
+
+
+@pytest.mark.parametrize(
+    ("units", "width", "multiple", "ratio", "gone"),
+    [
+        (67, 1, 8, 0.04, 3),  # 64 left
+        (67, 1, 8, 0.15, 11),  # 56 left
+        (12, 1, 8, 0.3, 4),  # 8 left
+        (8, 32, 8, 0.125, 1),  # a head of 32 channels is a multiple of 8 by itself
+        (8, 12, 8, 0.3, 2),  # two of 12 channels are 24, one is none
+        (16, 4, 32, 0.5, 8),  # eight of 4 channels are 32
+        (100, 1, 1, 0.33, 33),
+        (64, 1, 8, 0.875, 56),  # an eighth is left
+        (64, 1, 32, 0.5, 32),
+    ],
+)
+def test_layers_keep_a_multiple_of_channels(units: int, width: int, multiple: int, ratio: float, gone: int) -> None:
+    layers = Layers([units], width)
+    removed = layers.chosen(ratio, multiple)
+    assert layers.gone(removed) == [gone]
+    assert (units - gone) * width % multiple == 0
+    ranked = np.argsort(layers.scores, kind="stable")
+    assert removed == frozenset(ranked[:gone].tolist())
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.2, 0.37, 0.5, 0.8])
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_of_one_layer_the_nearest_number_goes(ratio: float, multiple: int) -> None:
+    layers = Layers([256])
+    possible = [n / 256 for n in range(0, 225, multiple)]
+    wanted = min(possible, key=lambda share: abs(share - ratio))
+    assert layers.share(layers.chosen(ratio, multiple)) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("ratio", [0.2, 0.4, 0.6])
+def test_all_layers_lose_the_same_share_but_for_what_is_too_large_at_the_end(ratio: float) -> None:
+    layers = Layers([32, 64, 96, 128, 256, 512], amounts=[900, 100, 1, 700, 400, 50])
+    removed = layers.chosen(ratio, 1)
+    shares = np.array(layers.gone(removed)) / layers.units
+    assert shares.max() - shares.min() <= 2 / 32 + 1e-9
+    largest = (layers.amounts / layers.units).max() / layers.amounts.sum()
+    assert abs(layers.share(removed) - ratio) <= largest / 2
+
+
+def test_a_layer_narrower_than_a_multiple_stays_whole() -> None:
+    layers = Layers([4, 64, 8])
+    removed = layers.chosen(0.4, 8)
+    assert layers.gone(removed) == [0, 32, 0]
+    with pytest.raises(RungError, match="in multiples of 8"):
+        Layers([4, 8]).chosen(0.2, 8)
+
+
+@pytest.mark.parametrize("dead", [0, 1, 2])
+def test_units_that_score_nothing_go_first_whosever_they_are(dead: int) -> None:
+    layers = Layers([16, 32, 48])
+    scores = layers.scores.copy()
+    zero = layers.groups[dead][1].units[2:10]
+    scores[list(zero)] = 0
+    assert layers.chosen(8 / 96, 1, scores) == frozenset(zero)
+    assert layers.chosen(8 / 96, 8, scores) == frozenset(zero)
+    assert layers.chosen(0.5, 8, scores) > frozenset(zero)
+
+
+def test_an_eighth_of_each_layer_stays_even_of_units_that_score_nothing() -> None:
+    layers = Layers([16, 64])
+    scores = layers.scores.copy()
+    scores[:16] = 0
+    assert layers.gone(layers.chosen(14 / 80, 1, scores)) == [14, 0]
+    assert layers.gone(layers.chosen(0.5, 1, scores)) == [14, 26]
+
+
+@pytest.mark.parametrize(("of", "word"), [("macs", "MACs"), ("parameters", "parameters"), ("channels", "channels")])
+def test_more_than_can_go_is_refused_with_what_can(of: str, word: str) -> None:
+    layers = Layers([64, 64], amounts=[3, 1])
+    assert layers.gone(layers.chosen(0.875, 8)) == [56, 56]
+    with pytest.raises(RungError) as refused:
+        layers.chosen(0.9, 8, of=of)
+    assert f"90% of the {word} cannot be pruned: 87.5% is all that goes" in str(refused.value)
+    assert "in multiples of 8" in str(refused.value)
+
+
+def test_what_cannot_shrink_counts_in_the_whole() -> None:
+    layers = Layers([64, 64])
+    only = Layers([64, 64])
+    only.groups = only.groups[:1]
+    assert only.gone(only.chosen(0.25)) == [32]
+    assert layers.gone(layers.chosen(0.25)) == [16, 16]
+    with pytest.raises(RungError, match=r"43\.8% is all that goes"):  # 7/8 of a half
+        only.chosen(0.5)
+
+
+def test_never_nothing_goes() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        layers = Layers(rng.integers(2, 40, 3).tolist(), amounts=rng.uniform(1, 9, 3).tolist())
+        ratio, multiple = float(rng.uniform(0.01, 0.6)), int(rng.choice([1, 4, 8]))
+        try:
+            removed = layers.chosen(ratio, multiple)
+        except RungError:
+            continue
+        assert removed
+        assert all(n <= u - max(1, -(-u // 8)) for n, u in zip(layers.gone(removed), layers.units, strict=True))
+        assert abs(layers.share(removed) - ratio) <= ratio / 2 + 1e-9
+
+
+def test_a_wish_smaller_than_any_step_is_refused_in_words_that_help() -> None:
+    with pytest.raises(RungError) as refused:
+        Layers([16]).chosen(0.05, 8)
+    assert "ask for less" not in str(refused.value)  # less would not help
+
+
+def test_what_scores_alike_goes_in_order_and_the_same_every_time() -> None:
+    layers = Layers([16, 16])
+    even = np.ones(32)
+    assert layers.chosen(0.25, 1, even) == frozenset([0, 1, 2, 3, 16, 17, 18, 19])
+    assert layers.chosen(3 / 32, 1, even) == frozenset([0, 1, 16])  # the first layer first
+    assert len({layers.chosen(0.4, 8) for _ in range(5)}) == 1
