@@ -6,7 +6,7 @@ thing to say as a method there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -96,7 +96,8 @@ class Atoms:
         """Take one option of each choice: first where heads of attention tell which, then in the order of the graph."""
         pending = list(self.choices)
         while pending:
-            best = [self._best(choice) for choice in pending] if self.heads else [self._best(pending[0])]
+            seen = self._seen()
+            best = [_best(choice, seen) for choice in (pending if self.heads else pending[:1])]
             at = next((i for i, (_, heads) in enumerate(best) if heads), 0)
             self.take(pending.pop(at).node, best[at][0])
 
@@ -107,31 +108,22 @@ class Atoms:
         for atoms in option.frozen:
             self.freeze(atoms, told(node, "follows one of the axes that it merges or splits, not this one"))
 
-    def _best(self, choice: Choice) -> tuple[Option, bool]:
-        """Give the option that leaves heads of attention whole, else that which leaves most; tell which it was."""
+    def _seen(self) -> _Seen:
         labels = self.labels()
-        frozen = self._frozen(labels)
-        left = [_left(option, labels, frozen) for option in choice.options]
-        ranks = [(self._leaves_heads(choice, left, i, labels), left[i], -i) for i in range(len(left))]
-        best = max(range(len(left)), key=ranks.__getitem__)
-        return choice.options[best], ranks[best][0]
-
-    def _frozen(self, labels: Array) -> Array:
-        """Tell of each set whether it is frozen, size [atoms]."""
         frozen = np.zeros(self.count, bool)
-        for atoms, _ in self.frozen:
-            frozen[labels[atoms]] = True
-        return frozen
+        frozen[labels[_joined(atoms for atoms, _ in self.frozen)]] = True
+        heads = np.zeros(self.count, bool)
+        heads[labels[_joined(self.heads)]] = True
+        return _Seen(labels, frozen, {key: bool(heads[labels[atoms]].any()) for key, atoms in self.axes.items()})
 
-    def _leaves_heads(self, choice: Choice, left: Sequence[int], which: int, labels: Array) -> bool:
-        """Tell whether an option follows heads of attention, by an axis that not every other option follows too."""
-        viable = [option.told_by for option, units in zip(choice.options, left, strict=True) if units]
-        if not left[which] or not self.heads:
-            return False
-        common = frozenset[tuple["ir.Value", int]].intersection(*viable) if len(viable) > 1 else frozenset()
-        heads = np.unique(labels[np.concatenate(self.heads)])
-        told_by = choice.options[which].told_by - common
-        return any(np.isin(labels[self.axes[key]], heads).any() for key in told_by)
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is known so far: the set of each atom, whether a set is frozen, and which axes hold heads of attention."""
+
+    labels: Array
+    frozen: Array
+    heads: Mapping[tuple[ir.Value, int], bool]
 
 
 class Flow:
@@ -221,14 +213,34 @@ def _axes(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
     yield from ((value, axis) for value in values for axis in range(rank(value)))
 
 
-def _left(option: Option, labels: Array, frozen: Array) -> int:
+def _joined(arrays: Iterable[Array]) -> Array:
+    return np.concatenate([np.arange(0), *arrays])
+
+
+def _best(choice: Choice, seen: _Seen) -> tuple[Option, bool]:
+    """Give the option that follows heads of attention, else that which leaves most; tell which it was.
+
+    Heads show in an axis that not every option follows.
+    """
+    left = [_left(option, seen) for option in choice.options]
+    viable = [option.told_by for option, units in zip(choice.options, left, strict=True) if units]
+    common = viable[0].intersection(*viable) if len(viable) > 1 else frozenset()
+    ranks = [
+        (bool(units) and any(seen.heads[key] for key in option.told_by - common), units, -i)
+        for i, (option, units) in enumerate(zip(choice.options, left, strict=True))
+    ]
+    best = max(range(len(left)), key=ranks.__getitem__)
+    return choice.options[best], ranks[best][0]
+
+
+def _left(option: Option, seen: _Seen) -> int:
     """Count the sets of atoms that could still be removed if this option were taken."""
-    sides = [np.concatenate([labels[pair[i]] for pair in option.ties]) for i in (0, 1)]
-    stay = np.concatenate([labels[atoms] for atoms in option.frozen]) if option.frozen else np.arange(0)
+    sides = [seen.labels[_joined(pair[i] for pair in option.ties)] for i in (0, 1)]
+    stay = seen.labels[_joined(option.frozen)]
     names, flat = np.unique(np.concatenate([*sides, stay]), return_inverse=True)
     half = len(sides[0])
     merged = _components(flat[:half], flat[half : 2 * half], len(names))
-    kept = frozen[names]
+    kept = seen.frozen[names]
     kept[flat[2 * half :]] = True
     return int(merged.max() + 1 - len(np.unique(merged[kept])))
 

@@ -15,6 +15,7 @@ import numpy as np
 from compressor.graph import shapes
 from compressor.records import Array
 from compressor.stages.prune.atoms import Atoms
+from compressor.stages.prune.regroup import learn
 from compressor.stages.prune.rules import follow
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def analyse(model: ir.Model) -> Coupled:
     """Find what can be removed from a model in normal form."""
     copy = shapes.settled(model, None)
     atoms = Atoms()
+    for node in copy.graph:
+        learn(node, atoms)
     for kind, values in (("an input", copy.graph.inputs), ("an output", copy.graph.outputs)):
         for value in values:
             _freeze(atoms, value, f"the model has {kind} {value.name!r}, whose shape stays")

@@ -6,14 +6,14 @@ the others whole, so that axes which share digits are followed by one of these; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compressor.stages.prune.atoms import UNKNOWN_SIZE, Choice, Flow, Option, rank, size
+from compressor.stages.prune.atoms import UNKNOWN_SIZE, Atoms, Choice, Flow, Option, rank, size
 from compressor.stages.prune.constants import constant
 
 if TYPE_CHECKING:
@@ -33,34 +33,58 @@ class _Digit:
     right: _Key
 
 
-def flatten(flow: Flow) -> str:
-    """Flatten: the axes before `axis` become the first, the others the second."""
+def learn(node: ir.Node, atoms: Atoms) -> None:
+    """Note the size of an axis that is known at run time only as a product, if it is the one that others are merged in.
+
+    To be done for all nodes before any is followed: an axis must not gain atoms after a rule has passed it by.
+    """
+    if node.op_type not in _SPANS or any(value.shape is None for value in (node.inputs[0], node.outputs[0])):
+        return
+    flow = Flow(node, atoms)
+    for span in _SPANS[node.op_type](flow):
+        _, left, right = _matched(flow, *_sides(flow, span))
+        sizes = tuple(number for _, number in left if number is not None)
+        if left and len(sizes) == len(left) and len(right) == 1 and isinstance(name := right[0][1], str):
+            atoms.merged[name] = sizes
+
+
+def follow(flow: Flow) -> str:
+    """Flatten and Reshape: axes are followed whose digits can be matched from the last one on, or from the first."""
+    for span in _SPANS[flow.node.op_type](flow):
+        digits, *_ = _matched(flow, *_sides(flow, span))
+        for run in _runs(digits):
+            if all(_is_whole(flow, key, run) for digit in run for key in (digit.left, digit.right)):
+                _follow(flow, run)
+    return _MERGED
+
+
+_Span = tuple[Iterable[int], Iterable[int]]
+_Digits = list[tuple[_Key, _Size]]
+
+
+def _all_axes(flow: Flow) -> list[_Span]:
+    return [(range(rank(flow.x)), range(rank(flow.y)))]
+
+
+def _before_and_behind(flow: Flow) -> list[_Span]:
+    """Flatten makes one axis of those before `axis`, and one of the others."""
     axis = flow.node.attributes.get_int("axis", 1)
     axis += rank(flow.x) if axis < 0 else 0
-    _regroup(flow, range(axis), range(1))
-    _regroup(flow, range(axis, rank(flow.x)), range(1, 2))
-    return _MERGED
+    return [(range(axis), range(1)), (range(axis, rank(flow.x)), range(1, 2))]
 
 
-def reshape(flow: Flow) -> str:
-    """Reshape: axes are followed whose digits can be matched from the last one on, or from the first one on."""
-    _regroup(flow, range(rank(flow.x)), range(rank(flow.y)))
-    return _MERGED
+_SPANS: Mapping[str, Callable[[Flow], list[_Span]]] = {"Flatten": _before_and_behind, "Reshape": _all_axes}
 
 
-def _regroup(flow: Flow, left: Iterable[int], right: Iterable[int]) -> None:
-    sides = _written(flow, flow.x, left), _written(flow, flow.y, right)
-    if any(number == 0 for side in sides for _, number in side):
-        return
-    digits = _matched(flow, *sides)
-    for run in _runs(digits):
-        if all(_is_whole(flow, key, run) for digit in run for key in (digit.left, digit.right)):
-            _follow(flow, run)
+def _sides(flow: Flow, span: _Span) -> tuple[_Digits, _Digits]:
+    """Write the axes of both sides in digits; nothing where there is nothing to regroup."""
+    sides = _written(flow, flow.x, span[0]), _written(flow, flow.y, span[1])
+    return ([], []) if any(number == 0 for side in sides for _, number in side) else sides
 
 
-def _written(flow: Flow, value: ir.Value, axes: Iterable[int]) -> list[tuple[_Key, _Size]]:
+def _written(flow: Flow, value: ir.Value, axes: Iterable[int]) -> _Digits:
     """Write axes in digits; those of size 1 say nothing of where a value lies."""
-    digits: list[tuple[_Key, _Size]] = []
+    digits: _Digits = []
     for axis in axes:
         known = size(value, axis)
         name = None if known is not None else value.shape[axis].value
@@ -70,25 +94,14 @@ def _written(flow: Flow, value: ir.Value, axes: Iterable[int]) -> list[tuple[_Ke
     return [digit for digit in digits if digit[1] != 1]
 
 
-def _matched(flow: Flow, left: list[tuple[_Key, _Size]], right: list[tuple[_Key, _Size]]) -> list[_Digit]:
-    """Match digits from the last on, then from the first on, and give them in their order.
-
-    If all that is left then is one axis of unknown size on the right, it is what is left on the left, merged.
-    """
-    last = _common(flow, left[::-1], right[::-1])
-    first = _common(flow, last[1][::-1], last[2][::-1])
-    between = []
-    if first[1] and len(first[2]) == 1 and isinstance(name := first[2][0][1], str):
-        sizes = tuple(number for _, number in first[1] if number is not None)
-        if len(sizes) == len(first[1]):
-            flow.atoms.merged[name] = sizes
-            between = [_Digit(number, key, first[2][0][0]) for key, number in first[1]]
-    return [*first[0], *between, *last[0][::-1]]
+def _matched(flow: Flow, left: _Digits, right: _Digits) -> tuple[list[_Digit], _Digits, _Digits]:
+    """Match digits from the last on, then from the first on; give them, and what is left of either side, in order."""
+    last, *rest = _common(flow, left[::-1], right[::-1])
+    first, *rest = _common(flow, rest[0][::-1], rest[1][::-1])
+    return [*first, *last[::-1]], rest[0], rest[1]
 
 
-def _common(
-    flow: Flow, left: list[tuple[_Key, _Size]], right: list[tuple[_Key, _Size]]
-) -> tuple[list[_Digit], list[tuple[_Key, _Size]], list[tuple[_Key, _Size]]]:
+def _common(flow: Flow, left: _Digits, right: _Digits) -> tuple[list[_Digit], _Digits, _Digits]:
     """Match digits from the first on as far as that goes; give them and what is left of either side."""
     digits: list[_Digit] = []
     left, right = left.copy(), right.copy()

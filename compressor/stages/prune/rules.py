@@ -257,8 +257,8 @@ def _shape(flow: Flow) -> str:
     """Let all axes pass but those whose size is used for more than shaping other tensors; such tensors are reshaped."""
     ranks, attributes = rank(flow.x), flow.node.attributes
     first, last, _ = slice(attributes.get_int("start", 0), attributes.get_int("end", ranks)).indices(ranks)
-    counted = sizes.counted(flow.y, range(first, last))
-    counted |= {axis for axis in range(ranks) if size(flow.x, axis) is None}  # merged axes would be counted twice
+    merged = frozenset(axis for axis in range(ranks) if size(flow.x, axis) is None)
+    counted = sizes.counted(flow.y, range(first, last), merged)
     for axis in set(range(ranks)) - counted:
         flow.axis(flow.x, axis)
     return "gives the size of this axis to a computation"
@@ -280,7 +280,7 @@ def _table() -> Mapping[str, Callable[[Flow], str | None]]:
             "DepthToSpace": layout.depth_to_space,
             "Dropout": _dropout,
             "Expand": layout.expand,
-            "Flatten": regroup.flatten,
+            "Flatten": regroup.follow,
             "GRU": products.recurrent,
             "Gather": _gather,
             "Gemm": products.gemm,
@@ -292,7 +292,7 @@ def _table() -> Mapping[str, Callable[[Flow], str | None]]:
             "Pad": layout.pad,
             "RMSNormalization": _layer_norm,
             "RNN": products.recurrent,
-            "Reshape": regroup.reshape,
+            "Reshape": regroup.follow,
             "Resize": _resize,
             "Shape": _shape,
             "Slice": layout.cut,

@@ -22,12 +22,15 @@ _SAME_NUMBERS = frozenset({"Cast", "Gather", "Identity", "Slice", "Squeeze", "Un
 _COMBINED = frozenset({"Add", "Concat", "Div", "Mul", "Sub"})
 
 
-def counted(shape: ir.Value, axes: Iterable[int]) -> set[int]:
-    """Give those of the axes whose size, read by Shape, is used for more than the shape of other tensors."""
-    return set(_counted(shape, tuple(axes), arithmetic=False))
+def counted(shape: ir.Value, axes: Iterable[int], merged: frozenset[int]) -> set[int]:
+    """Give those of the axes whose size, read by Shape, is used for more than the shape of other tensors.
+
+    For `merged` axes, whose size pruning cannot write anew, every use counts.
+    """
+    return set(_counted(shape, tuple(axes), merged, arithmetic=False))
 
 
-def _counted(value: ir.Value, axes: tuple[int, ...], *, arithmetic: bool) -> Iterator[int]:
+def _counted(value: ir.Value, axes: tuple[int, ...], merged: frozenset[int], *, arithmetic: bool) -> Iterator[int]:
     """Follow numbers to where they are used; pruning writes the known sizes of a tensor made by them anew."""
     if value.is_graph_output():
         yield from axes
@@ -35,11 +38,11 @@ def _counted(value: ir.Value, axes: tuple[int, ...], *, arithmetic: bool) -> Ite
         node = use.node
         if SHAPED_BY.get(node.op_type) == use.idx:
             shape = node.outputs[0].shape
-            if shape is None or (arithmetic and not all(isinstance(dim, int) for dim in shape)):
-                yield from axes
+            known = shape is not None and not (arithmetic and any(not isinstance(dim, int) for dim in shape))
+            yield from (axis for axis in axes if axis in merged or not known)
         elif node.op_type in _COMBINED or (node.op_type in _SAME_NUMBERS and use.idx == 0):
             computed = arithmetic or (node.op_type in _COMBINED and node.op_type != "Concat")
-            yield from _counted(node.outputs[0], _picked(node, value, axes), arithmetic=computed)
+            yield from _counted(node.outputs[0], _picked(node, value, axes), merged, arithmetic=computed)
         else:
             yield from axes
 

@@ -1,4 +1,4 @@
-"""Networks as both exporters of PyTorch write them (tests/data/exported): what can be removed of each, and that it can."""
+"""What both exporters of PyTorch write (tests/data/exported): what can be removed of each, and that it can."""
 
 from __future__ import annotations
 

@@ -340,6 +340,19 @@ NETS = {
     "gru": recurrent("GRU", 3, 1, ONE, bias=[1, 36], direction=ints(1)),
     "gru_both_ways": recurrent("GRU", 3, 2, BOTH, bias=[2, 36], joined=ints(0, 0, 12)),
     "rnn": recurrent("RNN", 1, 1, ONE, bias=[1, 12], direction=ints(1)),
+    "an_output_of_open_size": Net(
+        """g (float[n,3,h,w] x) => (float[n,k] y) {
+            a = Conv (x, w1)
+            b = Conv (a, w2)
+            shape = Shape (b)
+            n0 = Gather (shape, zero)
+            n1 = Unsqueeze (n0, axis)
+            to = Concat <axis: int = 0> (n1, rest)
+            y = Reshape (b, to)
+        }""",
+        {"w1": [8, 3, 1, 1], "w2": [4, 8, 1, 1], "zero": np.array(0), "axis": ints(0), "rest": ints(-1)},
+        [8],
+    ),
     "expand": tokens(
         "c = Expand (v, to)\nd = MatMul (a, wc)\nb = Add (c, d)", [8, 6], width=6, v=[1, 6], to=ints(1, 1, 6), wc=[8, 6]
     ),
@@ -362,6 +375,20 @@ def test_what_is_left_computes_what_the_model_does_without_the_rest(
 def test_channels_are_followed_through_each_operator(name: str, make: Any) -> None:
     coupled = _coupled(NETS[name], make)
     assert [len(group.units) for group in coupled.groups] == NETS[name].units
+
+
+def test_a_size_stays_that_an_operator_before_the_merge_could_not_do_without(make: Any) -> None:
+    text = """g (float[n,s,4] x, float[k] z) => (float[n,s,2] y, float[k] t) {
+        t = CumSum (z, axis)
+        a = MatMul (x, w1)
+        b = MatMul (a, w2)
+        flat = Reshape (a, one)
+        m = Mul (flat, z)
+        p = ReduceMean <keepdims: int = 0> (m)
+        y = Add (b, p)
+    }"""
+    weights = {"w1": [4, 8], "w2": [8, 2], "axis": np.array(0), "one": ints(-1)}
+    assert _coupled(Net(text, weights, []), make).groups == ()
 
 
 def _coupled(net: Net, make: Any) -> Coupled:
