@@ -1,4 +1,4 @@
-"""The INT8 form that each kind of machine computes fastest and right, with where that is known from.
+"""What each kind of machine computes fastest and right, INT8 form and channels at once, and where that is known from.
 
 Add a kind of machine as a row of `SCHEMES`, behind all rows that are true of fewer machines.
 """
@@ -24,6 +24,7 @@ class Scheme:
     `isa`: the instruction sets of which one must be there, as `machine.isa` names them; none where it cannot be seen
     from here. `saturates`: the kernels add products of U8 and S8 in pairs in 16 bits, which overflow. `symmetric`: all
     zero points are 0 and biases stay float. `here`: it is the scheme of this machine, on which its speed can be seen.
+    `channels`: kernels compute so many at once, and are slow with what is left over.
     """
 
     name: str
@@ -34,11 +35,13 @@ class Scheme:
     source: str
     symmetric: bool = False
     here: bool = False
+    channels: int = 8
 
 
 _UNSIGNED = f"U8 activations: {_ORT}; {_MEASURED} (signed ones take up to 2.6 times as long on x86)"
 _SDOT = f"sdot sums in 32 bits: {_MLAS}aarch64/QgemmS8S8KernelSdot.S."
 _SMMLA = f"smmla sums in 32 bits: {_MLAS}aarch64/QgemmS8S8KernelSmmla.S."
+# Channels: NchwcGetBlockSize of core/mlas/lib/snchwc.cpp (8, with AVX-512 16); measured by benchmarks/pruning.py.
 _SIGNED_SYMMETRIC = "signed INT8, zero point 0, no quantized bias: NVIDIA TensorRT documentation, Explicit quantization"
 
 SCHEMES = (
@@ -58,6 +61,7 @@ SCHEMES = (
         "u8",
         saturates=True,
         source=f"vpmaddubsw: {_MLAS}amd64/SymQgemmU8KernelAvx512.asm. {_UNSIGNED}",
+        channels=16,
     ),
     Scheme(
         "x86-vnni",
@@ -66,6 +70,7 @@ SCHEMES = (
         "u8",
         saturates=False,
         source=f"vpdpbusd sums in 32 bits: {_MLAS}amd64/SymQgemmU8KernelAvx512.asm. {_UNSIGNED}",
+        channels=16,
     ),
     Scheme(
         "x86-amx",
@@ -74,6 +79,7 @@ SCHEMES = (
         "u8",
         saturates=False,
         source=f"tdpbusd sums in 32 bits: {_MLAS}qgemm_kernel_amx.cpp. {_UNSIGNED}",
+        channels=16,
     ),
     Scheme(
         "arm-dotprod",
@@ -91,8 +97,8 @@ SCHEMES = (
         saturates=False,
         source=f"{_SMMLA} {_ORT}",
     ),
-    Scheme("cuda", "cuda", (), "s8", saturates=False, source=_SIGNED_SYMMETRIC, symmetric=True),
-    Scheme("tensorrt", "tensorrt", (), "s8", saturates=False, source=_SIGNED_SYMMETRIC, symmetric=True),
+    Scheme("cuda", "cuda", (), "s8", saturates=False, source=_SIGNED_SYMMETRIC, symmetric=True, channels=32),
+    Scheme("tensorrt", "tensorrt", (), "s8", saturates=False, source=_SIGNED_SYMMETRIC, symmetric=True, channels=32),
 )
 
 

@@ -127,7 +127,7 @@ def _check_same(model: Path, file: File, report: Path) -> None:
 def _origin(model: Path) -> Origin | None:
     """Give what an artifact in the folder of a run was made of; None of any other file."""
     artifacts = model.parent.parent
-    report = artifacts.with_name(_REPORT)
+    report = artifacts.parent / _REPORT  # the folder may be the root, which has no name
     if artifacts.name != "artifacts" or not (model.with_name(_SESSION).is_file() and report.is_file()):
         return None
     return _original(formats.read(report), report.parent)

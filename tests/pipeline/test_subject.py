@@ -190,3 +190,7 @@ def test_a_registered_model_is_fetched_with_its_options_and_known_by_its_name(
 def test_without_a_registry_nothing_is_fetched() -> None:
     with pytest.raises(InputError, match="models:/net@champion: there is no registry to look in; give --registry URI"):
         resolved("models:/net@champion", "none")
+
+
+def test_a_model_in_a_folder_of_the_root_is_no_artifact() -> None:
+    assert subject._origin(Path("/folder/model.onnx")) is None

@@ -29,8 +29,6 @@ from compressor.stages.prune.surgery import shrunk, zeroed
 from compressor.stages.supply import Supply
 from compressor.units import Fraction
 
-_MULTIPLES = {"cpu": 8, "cuda": 32, "tensorrt": 32}
-"""ONNX Runtime's blocked layout on CPUs wants multiples of 8, INT8 tensor cores of 32; measured in docs/pruning.md."""
 _SAME_DB = 40.0
 """Between cutting and zeroing lies rounding, above 100 dB in float32, about 55 in float16; a wrong cut is below 20."""
 _COMPARED = 2
@@ -47,7 +45,7 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
     of: Literal["macs", "parameters", "channels"] = "macs"
     """What is counted: multiply-accumulates, parameters, or the channels that can be removed."""
     multiple: int | None = Field(None, ge=1, le=1024)
-    """Layers keep a multiple of so many channels; unset: 8 for CPUs, 32 for INT8 on GPUs (16 will do for FP16)."""
+    """Layers keep a multiple of so many channels; unset: on CPUs 8, with AVX-512 16, on GPUs 32 (for FP16 16 do)."""
     include: tuple[str, ...] = ()
     """Names or patterns (`layer3.*`) of nodes; if any, only channels that one of them makes are removed."""
     exclude: tuple[str, ...] = ()
@@ -55,7 +53,7 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
 
     def resolve(self, _model: Path, scheme: Scheme) -> Prune:
         """Settle by the target to what channels are rounded."""
-        return self.model_copy(update={"multiple": self.multiple or _MULTIPLES[scheme.engine]})
+        return self.model_copy(update={"multiple": self.multiple or scheme.channels})
 
     def check(self, model: Path) -> None:
         """Make sure that a model that no stage has changed has the nodes that the settings name.

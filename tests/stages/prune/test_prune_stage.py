@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +59,11 @@ def parameters(first: int, second: int) -> int:
 
 def test_the_target_settles_to_what_channels_are_rounded() -> None:
     path = Path("net.onnx")
-    wanted = {"cpu": 8, "cuda": 32, "tensorrt": 32}
-    assert {scheme.engine for scheme in schemes.SCHEMES} <= set(wanted)
-    for engine, multiple in wanted.items():
-        scheme = replace(schemes.SCHEMES[0], engine=engine)  # type: ignore[arg-type]
+    wanted = {"generic": 8, "x86-avx2": 8, "x86-avx512": 16, "x86-vnni": 16, "x86-amx": 16}
+    wanted |= {"arm-dotprod": 8, "arm-i8mm": 8, "cuda": 32, "tensorrt": 32}
+    assert {scheme.name for scheme in schemes.SCHEMES} == set(wanted)
+    for scheme in schemes.SCHEMES:
+        multiple = wanted[scheme.name]
         assert pruning("20%").resolve(path, scheme) == pruning("20%", multiple=multiple)
         assert pruning("20%", multiple=4).resolve(path, scheme).multiple == 4
 
