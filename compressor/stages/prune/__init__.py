@@ -1,4 +1,4 @@
-"""Structured pruning: whole channels cut out of any ONNX graph, without training code.
+"""Structured pruning: whole channels cut out of a plain ONNX graph, without training code.
 
 `groups` finds which channels go together (`rules` knows the operators), `cost` what they cost, `importance` which
 matter least, `choose` which go; `surgery` cuts them out, and
@@ -85,11 +85,13 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
         removed = self._removed(coupled, static)
         yield Progress("cutting channels out")
         graph.save(shrunk(coupled, removed), out)
+        notes: tuple[str, ...] = ("the cut was not checked by running: the outputs of this model do not repeat",)
         if supply.steady:
-            yield from _check(coupled, removed, supply.held_out, out)
+            yield from _check(coupled, removed, supply.held_out, (model.path, out))
+            notes = ()
         models = graph.at_shapes(model, static), graph.open_model(out, static)
         pruned = account.counted(coupled, removed, models, static)
-        return Did(account.told(pruned), pruned=pruned)
+        return Did(account.told(pruned), pruned=pruned, notes=notes)
 
     def _removed(self, coupled: Coupled, static: Shapes) -> frozenset[int]:
         eligible = tuple((i, group) for i, group in enumerate(coupled.groups) if self._may_shrink(group))
@@ -132,11 +134,16 @@ def _fits(names: Iterable[str], patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
 
-def _check(coupled: Coupled, removed: frozenset[int], samples: Samples, out: Path) -> Work[None]:
+def _check(coupled: Coupled, removed: frozenset[int], samples: Samples, paths: tuple[Path, Path]) -> Work[None]:
     """Hold the smaller model against the same model with the slices set to 0: a rule that errs must not go unseen."""
+    original, out = paths
     with tempfile.TemporaryDirectory() as folder:
         reference = Path(folder) / "zeroed.onnx"
         graph.save(zeroed(coupled, removed), reference)
+        try:
+            yield from runtime.compare(original, reference, islice(samples, _COMPARED))
+        except RungError as error:  # the outputs are no longer finite, beside which all that is not finite is equal
+            raise RungError(_NOT_FINITE) from error
         sqnr_db = yield from runtime.compare(reference, out, islice(samples, _COMPARED))
     for name, db in sqnr_db.items():
         if db < _SAME_DB:
@@ -146,6 +153,10 @@ def _check(coupled: Coupled, removed: frozenset[int], samples: Samples, out: Pat
             )
 
 
+_NOT_FINITE = (
+    "with the weights of these channels set to 0 the model computes no finite numbers, so that the cut cannot be "
+    "checked; exclude the layers before divisions, powers and logarithms"
+)
 _QUANTIZED = (
     "the model is quantized already, and its scales belong to the channels that it has: prune the float model, "
     "quantize what comes of it"

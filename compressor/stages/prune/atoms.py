@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compressor.records import Array
+from compressor.stages.prune.constants import origin
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -183,7 +184,7 @@ class Flow:
     def reads(self, weights: ir.Value | None, axis: int) -> None:
         """Note an axis of weights along which channels are summed."""
         if weights is not None:
-            self.atoms.read.append((weights, axis % rank(weights)))
+            self.atoms.read.append(origin(weights, axis % rank(weights)))
 
     def close(self, silent: str) -> None:
         """Freeze the axes that the rule did not mention, and say why."""

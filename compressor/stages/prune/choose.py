@@ -68,7 +68,7 @@ def chosen(groups: Sequence[tuple[int, Group]], scores: Array, cost: Cost, wish:
     over = [_with(removed, *step) for step in beyond]
     removed = min((removed, *over), key=lambda r: _distance(r, cost, wish))
     if _distance(removed, cost, wish) > (wish.ratio / 2 if over else _ROUNDING):
-        raise RungError(_too_coarse(min(_gone(r, cost) for r in over), wish) if over else _too_much(gone, wish))
+        raise RungError(_too_coarse(gone, min(_gone(r, cost) for r in over), wish) if over else _too_much(gone, wish))
     return frozenset(unit for i, _ in groups for unit in ranked[i][: removed[i]])
 
 
@@ -106,11 +106,11 @@ def _next(which: int, at: int, steps: Sequence[int], scores: Array) -> tuple[boo
     return costs, steps[at] / len(scores), which, at
 
 
-def _too_coarse(least: float, wish: Wish) -> str:
+def _too_coarse(gone: float, further: float, wish: Wish) -> str:
     what = _WORDS.get(wish.of, wish.of)
     return (
-        f"{wish.ratio:.0%} of the {what} cannot be pruned: in multiples of {wish.multiple} channels {least:.1%} is the "
-        "least that goes; ask for that, or a smaller `multiple`"
+        f"{wish.ratio:.0%} of the {what} cannot be pruned: in multiples of {wish.multiple} channels "
+        f"{f'{gone:.1%} or ' if gone else ''}{further:.1%} goes; ask for that, or a smaller `multiple`"
     )
 
 

@@ -27,11 +27,23 @@ def constant(value: ir.Value | None) -> Array | None:
 
 
 def is_weight(value: ir.Value | None) -> bool:
-    """Tell whether a value is an initializer, or made of initializers so that zeros in them are zeros in it."""
+    """Tell whether a value is a float initializer, or made of such so that zeros in them are zeros in it."""
     if value is None or value.is_graph_input():
         return False
     node = value.producer()
     if node is None:
-        return value.const_value is not None
+        return value.const_value is not None and bool(value.const_value.dtype.is_floating_point())
     inputs = [v for v in node.inputs if v is not None]
     return node.op_type in _KEEPS_ZERO and bool(inputs) and all(map(is_weight, inputs))
+
+
+def origin(value: ir.Value, axis: int) -> tuple[ir.Value, int]:
+    """Follow an axis of weights back through nodes that only turn or convert them."""
+    node = value.producer()
+    while node is not None and node.op_type in {"Cast", "Identity", "Neg", "Transpose"}:
+        if node.op_type == "Transpose":
+            ranks = len(value.shape.dims)
+            axis = (node.attributes.get_ints("perm", None) or range(ranks)[::-1])[axis]
+        value = node.inputs[0]
+        node = value.producer()
+    return value, axis

@@ -97,14 +97,26 @@ def _freeze(atoms: Atoms, value: ir.Value, why: str) -> None:
 
 def _captured(node: ir.Node) -> list[ir.Value]:
     """Give the values that graphs inside a node read, their own among them, which no harm comes of."""
-    inside = [attribute.as_graph() for attribute in node.attributes.values() if attribute.type.name == "GRAPH"]
-    read = [value for graph in inside for n in graph.all_nodes() for value in n.inputs if value is not None]
+    inside = _inside(node)
+    for graph in inside:  # grows by the graphs inside these
+        inside += [deeper for n in graph for deeper in _inside(n)]
+    read = [value for graph in inside for n in graph for value in n.inputs if value is not None]
     return read + [value for graph in inside for value in graph.outputs]
+
+
+def _inside(node: ir.Node) -> list[ir.Graph]:
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type.name == "GRAPH":
+            found.append(attribute.as_graph())
+        elif attribute.type.name == "GRAPHS":
+            found += attribute.as_graphs()
+    return found
 
 
 def _found(model: ir.Model, atoms: Atoms, declared: tuple[ir.Shape | None, ...]) -> Coupled:
     labels = atoms.labels()
-    made = [(node.name, _in_order(labels[found])) for node, found in atoms.made]
+    made = [(node.name, labels[found]) for node, found in atoms.made]
     relevant = np.zeros(atoms.count, bool)
     for _, sets in made:
         relevant[sets] = True
@@ -120,10 +132,9 @@ def _found(model: ir.Model, atoms: Atoms, declared: tuple[ir.Shape | None, ...])
     return Coupled(model, groups, _frozen(atoms, labels, alone | reasons), units, summed, declared)
 
 
-def _in_order(labels: Array) -> Array:
+def _in_order(labels: Array) -> list[int]:
     """Give each set once, in the order of the indices."""
-    sets, first = np.unique(labels, return_index=True)
-    return sets[np.argsort(first)]
+    return list(dict.fromkeys(labels.tolist()))
 
 
 def _reasons(atoms: Atoms, labels: Array, relevant: Array) -> dict[int, tuple[str, ...]]:
@@ -158,7 +169,7 @@ def _groups(
     together: dict[tuple[tuple[_Axis, int], ...], list[int]] = defaultdict(list)
     makers: dict[int, list[str]] = defaultdict(list)
     for name, sets in made:
-        for label in sets.tolist():
+        for label in _in_order(sets):
             if label in occurs and label not in makers:
                 together[tuple(occurs[label].items())].append(label)
             if name not in makers[label]:
@@ -172,7 +183,8 @@ def _groups(
             numbers |= {label: first + i for i, label in enumerate(members)}
             names = tuple(makers[members[0]])
             units = tuple(range(first, len(numbers)))
-            groups.append(Group(names[0], units, next(iter(slices.values())), names, slices))
+            first_made = next(sets for _, sets in made if members[0] in sets)
+            groups.append(Group(names[0], units, int((first_made == members[0]).sum()), names, slices))
     return tuple(groups), numbers
 
 

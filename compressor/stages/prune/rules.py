@@ -36,7 +36,6 @@ _ELEMENTWISE = (
     "BitwiseOr",
     "BitwiseXor",
     "Cast",
-    "CastLike",
     "Ceil",
     "Celu",
     "Clip",
@@ -123,6 +122,13 @@ def _dropout(flow: Flow) -> str:
     return "draws random numbers" if count.is_training(flow.node) else _elementwise(flow)
 
 
+def _cast_like(flow: Flow) -> None:
+    flow.same(flow.x, flow.y, range(rank(flow.x)))
+    like = flow.inputs[1]
+    for axis in range(rank(like)) if like is not None else ():  # only its type matters
+        flow.axis(like, axis)
+
+
 def _elementwise(flow: Flow) -> str:
     for value in flow.inputs:
         if value is not None:
@@ -162,7 +168,8 @@ def _per_channel(flow: Flow) -> str:
 
 def _layer_norm(flow: Flow) -> str:
     first = flow.node.attributes.get_int("axis", -1) % rank(flow.x)
-    flow.same(flow.x, flow.y, range(first))
+    for output in flow.outputs:  # also the statistics
+        flow.same(flow.x, output, range(first))
     return "takes statistics over this axis"
 
 
@@ -232,7 +239,8 @@ def _reduced(flow: Flow) -> frozenset[int] | None:
 def _resize(flow: Flow) -> str:
     mode = flow.node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     if mode != "tf_crop_and_resize":
-        same = (i for i in range(rank(flow.x)) if size(flow.x, i) == size(flow.y, i))
+        given = {axis % rank(flow.x) for axis in flow.node.attributes.get_ints("axes", ())}
+        same = (i for i in range(rank(flow.x)) if i not in given and size(flow.x, i) == size(flow.y, i))
         flow.same(flow.x, flow.y, same)
     return "resizes this axis"
 
@@ -272,6 +280,7 @@ def _table() -> Mapping[str, Callable[[Flow], str | None]]:
         | dict.fromkeys(_ALONG_ONE_AXIS, _along_one_axis)
         | {
             "BatchNormalization": _batch_norm,
+            "CastLike": _cast_like,
             "Concat": layout.concat,
             "ConstantOfShape": layout.filled,
             "Conv": products.conv,

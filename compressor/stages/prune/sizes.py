@@ -36,7 +36,9 @@ def _counted(value: ir.Value, axes: tuple[int, ...], merged: frozenset[int], *, 
         yield from axes
     for use in value.uses():
         node = use.node
-        if SHAPED_BY.get(node.op_type) == use.idx:
+        if node.graph is not value.producer().graph:  # inside an If or Loop nothing is written anew
+            yield from axes
+        elif SHAPED_BY.get(node.op_type) == use.idx:
             shape = node.outputs[0].shape
             known = shape is not None and not (arithmetic and any(not isinstance(dim, int) for dim in shape))
             yield from (axis for axis in axes if axis in merged or not known)

@@ -41,12 +41,16 @@ def shrunk(coupled: Coupled, removed: frozenset[int]) -> ir.Model:
 
 
 def zeroed(coupled: Coupled, removed: frozenset[int]) -> ir.Model:
-    """Give a copy of the model in which every slice of floating-point weights of these units is 0."""
+    """Give a copy of the model in which every slice of floating-point weights of these units is 0.
+
+    Constants that divide stay: what reads the units is 0 as well, and a quotient of zeros is no number.
+    """
     import onnx_ir as ir
 
     model, cut = coupled.model.clone(), _Cut(coupled, removed)
     for value in model.graph.initializers.values():
-        array = constant(value) if cut.changes(value) and value.const_value.dtype.is_floating_point() else None
+        is_float = value.const_value.dtype.is_floating_point()
+        array = constant(value) if cut.changes(value) and is_float and not _divides(value) else None
         if array is not None:
             array = array.copy()
             for axis in range(array.ndim):
@@ -54,6 +58,11 @@ def zeroed(coupled: Coupled, removed: frozenset[int]) -> ir.Model:
                     np.moveaxis(array, axis, 0)[~kept] = 0
             value.const_value = ir.tensor(array, dtype=value.const_value.dtype, name=value.name)
     return model
+
+
+def _divides(value: ir.Value) -> bool:
+    uses = [(use.node.op_type, use.idx) for use in value.uses()]
+    return any((kind == "Div" and at == 1) or kind in {"Log", "Pow", "Reciprocal"} for kind, at in uses)
 
 
 class _Cut:
@@ -158,6 +167,13 @@ def _split(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
     if cut.kept(old.inputs[0], axis) is not None:
         new.attributes.pop("num_outputs", None)
         _set(new, 1, np.array([cut.size(output, axis) for output in old.outputs], np.int64))
+
+
+def _squeeze(_cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+    """Name the axes: one that shrinks to size 1 must not go too."""
+    x = old.inputs[0]
+    if (len(old.inputs) < 2 or old.inputs[1] is None) and x.shape is not None:  # noqa: PLR2004 - input `axes`
+        _set(new, 1, np.array([axis for axis in range(len(x.shape.dims)) if size(x, axis) == 1], np.int64))
 
 
 def _slice(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
@@ -308,5 +324,6 @@ _EDITS: Mapping[str, Callable[[_Cut, ir.Node, ir.Node], None]] = {
     "RNN": _hidden,
     "Slice": _slice,
     "Split": _split,
+    "Squeeze": _squeeze,
     **dict.fromkeys(sizes.SHAPED_BY, _shape),
 }

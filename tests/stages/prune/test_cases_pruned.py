@@ -12,8 +12,9 @@ import yaml
 from pruned import feeds, hold, run, some
 
 from compressor import graph
-from compressor.errors import InputError
+from compressor.errors import InputError, RungError
 from compressor.stages import Prune
+from compressor.stages.prune import importance
 from compressor.stages.prune.groups import Coupled, analyse
 
 # What can be pruned where the manifest says something of it: units, and indices that a unit has in which weights.
@@ -89,6 +90,33 @@ def test_odd_channel_counts_become_multiples(shared: Path, tmp_path: Path, apply
     _, did = apply(Prune(ratio="20%"), graph.open_model(tmp_path / "model.onnx"))
     assert all(group.kept % 8 == 0 for group in did.pruned.groups if not group.stay and group.kept < group.channels)
     assert any(group.kept < group.channels for group in did.pruned.groups if not group.stay)
+
+
+@pytest.mark.shared
+def test_one_that_is_quantized_in_part_is_refused(shared: Path, tmp_path: Path, apply: Any) -> None:
+    graph.normalise(shared / "cases" / "23_partly_qdq_already.onnx", tmp_path / "model.onnx")
+    with pytest.raises(RungError, match="quantized already"):
+        apply(Prune(ratio="20%", multiple=1), graph.open_model(tmp_path / "model.onnx"))
+
+
+@pytest.mark.shared
+def test_channels_stay_before_statistics_of_the_batch(shared: Path, tmp_path: Path) -> None:
+    coupled = opened(shared / "cases" / "32_batchnorm_training_mode.onnx", tmp_path)
+    assert coupled is not None
+    assert not coupled.groups
+    assert coupled.frozen[0].reasons == ("BatchNormalization 'bn_train' is in training mode",)
+
+
+@pytest.mark.shared
+def test_channels_whose_kernel_is_zero_but_not_their_bias_are_not_dead(shared: Path, tmp_path: Path) -> None:
+    coupled = opened(shared / "cases" / "21_dead_channels_with_bias.onnx", tmp_path)
+    assert coupled is not None
+    tensors = onnx.load(tmp_path / "model.onnx").graph.initializer
+    kernel = next(t for t in tensors if len(t.dims) == 4 and t.dims[0] == 8)
+    without = ~onnx.numpy_helper.to_array(kernel).any((1, 2, 3))
+    assert without.sum() == 3
+    (group,) = coupled.groups
+    assert (importance.by_norm(coupled)[list(group.units)][without] > 0).all()
 
 
 def opened(path: Path, folder: Path) -> Coupled | None:

@@ -129,6 +129,16 @@ def heads() -> Planted:
     )
 
 
+def turned() -> Planted:
+    text = """g (float[n,6] x) => (float[n,20] y) {
+        a = MatMul (x, w1)
+        b = Sigmoid (a)
+        w3 = Transpose (w2)
+        y = MatMul (b, w3)
+    }"""
+    return planted(text, drawn(w1=[6, 16], w2=[20, 16]), {("w2", 1): (0, 9, 15)})
+
+
 def feed_forward() -> Planted:
     text = """g (float[n,s,6] x) => (float[n,s,6] y) {
         a = MatMul (x, w1)
@@ -166,6 +176,7 @@ NETS: dict[str, Callable[[], Planted]] = {
     "grouped": grouped,
     "heads": heads,
     "feed-forward": feed_forward,
+    "read through a Transpose": turned,
     "lstm": lambda: recurrent("LSTM", 4),
     "gru": lambda: recurrent("GRU", 3),
 }

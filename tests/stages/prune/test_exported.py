@@ -20,9 +20,9 @@ NETS: dict[str, list[tuple[int, int]]] = {
     "encoder": ENCODER,
     "encoder_static": ENCODER,
     "groupnorm": [(4, 4), (6, 4)],  # whole groups of 4 channels
-    "gru": [(16, 3)],  # three gates
-    "lstm": [(12, 1), (16, 4), (8, 4)],  # the embedding, one direction, two directions together
-    "lstm_stacked": [(16, 4)],  # one tensor holds the initial states of both layers, so that their units go together
+    "gru": [(16, 1)],
+    "lstm": [(12, 1), (16, 1), (8, 1)],  # the embedding, one direction, two directions together
+    "lstm_stacked": [(16, 1)],  # one tensor holds the initial states of both layers, so that their units go together
     "shuffle": [(8, 1), (8, 1), (8, 1), (12, 1)],  # of the first layer, those that pass and those that are convolved
 }
 

@@ -340,6 +340,16 @@ NETS = {
     "gru": recurrent("GRU", 3, 1, ONE, bias=[1, 36], direction=ints(1)),
     "gru_both_ways": recurrent("GRU", 3, 2, BOTH, bias=[2, 36], joined=ints(0, 0, 12)),
     "rnn": recurrent("RNN", 1, 1, ONE, bias=[1, 12], direction=ints(1)),
+    "layer_norm_with_its_mean": image(
+        "c, m = LayerNormalization <axis: int = -1> (a, s)\nd = Mul (m, k)\nb = Add (c, d)", [8], s=[6], k=[1, 8, 1, 1]
+    ),
+    "cast_like_a_number": image("b = CastLike (a, v)", [8], v=number(1.0)),
+    "squeeze_of_all": static(
+        "c = GlobalAveragePool (a)\nd = Squeeze (c)\ne = MatMul (d, w2)\ny = Unsqueeze (e, first)",
+        [8],
+        first=ints(0),
+        w2=[8, 2],
+    ),
     "an_output_of_open_size": Net(
         """g (float[n,3,h,w] x) => (float[n,k] y) {
             a = Conv (x, w1)
@@ -375,6 +385,40 @@ def test_what_is_left_computes_what_the_model_does_without_the_rest(
 def test_channels_are_followed_through_each_operator(name: str, make: Any) -> None:
     coupled = _coupled(NETS[name], make)
     assert [len(group.units) for group in coupled.groups] == NETS[name].units
+
+
+STAYING = {
+    "sizes for some axes": static(
+        "b = Resize <axes: ints = [1,2,3]> (a, , , sizes)\nc = Conv (b, w2)\ny = Flatten (c)",
+        [],
+        18,
+        sizes=ints(8, 12, 12),
+        w2=[2, 8, 1, 1],
+    ),
+    "integer weights": flat(
+        "c = Flatten (a)\nf = Cast <to: int = 1> (w2)\ny = MatMul (c, f)",
+        [],
+        w2=np.resize(np.arange(-8, 8, dtype=np.int8), (288, 4)),
+    ),
+    "a size read inside If": Net(
+        """g (float[n,3] x, bool c) => (float[n,2] y) {
+            a = MatMul (x, w1)
+            shape = Shape (a)
+            s = If (c) <
+                then_branch = t () => (float p) { e = Expand (one, shape) p = ReduceSum <keepdims: int = 0> (e) },
+                else_branch = f () => (float q) { q = Identity (one) }>
+            d = MatMul (a, w2)
+            y = Add (d, s)
+        }""",
+        {"w1": [3, 8], "w2": [8, 2], "one": number(1.0)},
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_what_cannot_be_written_anew_stays(name: str, make: Any) -> None:
+    assert _coupled(STAYING[name], make).groups == ()
 
 
 def test_a_size_stays_that_an_operator_before_the_merge_could_not_do_without(make: Any) -> None:

@@ -103,7 +103,7 @@ def test_the_record_says_what_the_files_say(net: Model, apply: Apply) -> None:
 
 
 def test_the_sentence_gives_the_figures_of_the_record(net: Model, apply: Apply) -> None:
-    _, did = apply(pruning("40%"), net)
+    _, did = apply(pruning("40%", multiple=8), net)
     for what, (before, after) in {
         "MACs": did.pruned.macs,
         "parameters": did.pruned.parameters,
@@ -139,7 +139,7 @@ def test_only_layers_that_are_included_and_not_excluded_shrink(
     net: Model, apply: Apply, settings: dict[str, tuple[str, ...]], shrinks: list[bool]
 ) -> None:
     pruning("20%", **settings).check(net.path)
-    left = channels(apply(pruning("20%", **settings), net).path)
+    left = channels(apply(pruning("20%", multiple=8, **settings), net).path)
     assert [left[0] < 32, left[1] < 64] == shrinks
 
 
@@ -204,3 +204,26 @@ def test_what_is_left_computes_what_the_model_does_without_the_dead(make: Make, 
     left = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
     assert np.array_equal(left["w1"], w["w1"][kept])
     assert graph.open_model(path).parameters == 12 * 5
+
+
+def test_a_cut_before_a_division_is_checked_and_not_taken_for_wrong(make: Make, apply: Apply) -> None:
+    text = """g (float[1,3,6,6] x) => (float[1,2,6,6] y) {
+        a = Conv (x, w1)
+        b = Div (a, v)
+        y = Conv (b, w2)
+    }"""
+    divisor = np.linspace(1, 2, 8, dtype=np.float32).reshape(1, 8, 1, 1)
+    net = make(text, {"w1": [8, 3, 1, 1], "v": divisor, "w2": [2, 8, 1, 1]})
+    _, did = apply(pruning("25%", of="channels", multiple=1), net)
+    assert did.pruned.channels == (10, 8)
+
+
+def test_a_cut_that_cannot_be_checked_is_refused(make: Make, apply: Apply) -> None:
+    text = """g (float[1,3,6,6] x) => (float[1,2,6,6] y) {
+        a = Conv (x, w1)
+        b = Div (a, a)
+        y = Conv (b, w2)
+    }"""
+    net = make(text, {"w1": [8, 3, 1, 1], "w2": [2, 8, 1, 1]})
+    with pytest.raises(RungError, match="no finite numbers"):
+        apply(pruning("25%", of="channels", multiple=1), net)
