@@ -28,6 +28,7 @@ import psutil
 from onnx import TensorProto, helper, save
 
 from compressor import graph, samples
+from compressor.errors import RungError
 from compressor.records import Shapes
 from compressor.stages import Prune, Supply
 from compressor.stages.prune import cost
@@ -191,7 +192,7 @@ def _found(coupled: Coupled, path: Path) -> dict[str, Any]:
         macs = cost.macs(coupled, _shapes(path))
         most = np.array([int(len(g.units) * (1 - LEAST_KEPT)) for g in coupled.groups])
         share = 1 - macs.left(most) / macs.total
-    except Exception:  # noqa: BLE001 - shapes do not settle it
+    except RungError:  # shapes do not settle it
         share = None
     held = Counter(one.reasons[0].split()[0] for one in coupled.frozen)
     names = Counter({"an output": held.pop("the", 0)}) + held
