@@ -33,8 +33,8 @@ def is_weight(value: ir.Value | None) -> bool:
     node = value.producer()
     if node is None:
         return value.const_value is not None and bool(value.const_value.dtype.is_floating_point())
-    inputs = [v for v in node.inputs if v is not None]
-    return node.op_type in _KEEPS_ZERO and bool(inputs) and all(map(is_weight, inputs))
+    data = node.inputs if node.op_type in {"Concat", "Mul"} else node.inputs[:1]  # others: shapes, axes, bounds
+    return node.op_type in _KEEPS_ZERO and all(map(is_weight, data))
 
 
 def origin(value: ir.Value, axis: int) -> tuple[ir.Value, int]:

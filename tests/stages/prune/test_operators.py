@@ -298,6 +298,9 @@ NETS = {
         last=ints(2),
         w2=[2, 8],
     ),
+    "weights_reshaped": flat(
+        "c = Flatten (a)\nw3 = Reshape (w2, to)\ny = MatMul (c, w3)", [8], w2=[8, 36, 4], to=ints(288, 4)
+    ),
     "feed_forward": tokens(
         "c = MatMul (a, wc)\nd = Add (c, bc)\ne = Gelu (d)\nb = MatMul (e, wd)",
         [8, 12, 6],
