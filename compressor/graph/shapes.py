@@ -169,7 +169,7 @@ def _sizes(node: ir.Node) -> Array | None:
 def _dims(shape: ir.Node) -> Array | None:
     """Give the dimensions that Shape reads, known or not; None where not even their number is known."""
     read = shape.inputs[0].shape
-    if read is None:
+    if read is None or shape.inputs[0].is_graph_output():  # whose shape the file states, rightly or not
         return None
     start, end = shape.attributes.get_int("start", 0), shape.attributes.get_int("end", len(read.dims))
     return np.array([*read.dims, None], object)[:-1][start:end]  # the last keeps numpy from reading the others

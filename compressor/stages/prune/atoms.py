@@ -53,6 +53,7 @@ class Atoms:
         self.choices: list[Choice] = []
         self.merged: dict[str, tuple[int | str, ...]] = {}
         self._new: list[tuple[Array, Array]] = []
+        self._layouts: dict[int, tuple[int | str, ...]] = {}  # of merged axes, by their first atom
         self._labels = np.arange(0)
 
     def new(self, size: int) -> Array:
@@ -72,7 +73,14 @@ class Atoms:
             if not known:
                 return None
             self.axes[key] = self.new(prod(known))
+            if not isinstance(dim, int):
+                self._layouts[int(self.axes[key][0])] = self.merged[dim.value]
         return self.axes[key]
+
+    def alike(self, left: Array, right: Array) -> bool:
+        """Tell whether equal places of two axes are equal indices: as many, and merged in the same order, if at all."""
+        ends = (self._layouts.get(int(atoms[0])) if len(atoms) else None for atoms in (left, right))
+        return len(left) == len(right) and next(ends) == next(ends)
 
     def tie(self, left: Array, right: Array) -> None:
         """Let the atoms at equal places go together."""
@@ -159,13 +167,13 @@ class Flow:
         return self.atoms.axis(value, axis)
 
     def tie(self, left: Array | None, right: Array | None) -> None:
-        """Let atoms at equal places go together; where only one side is known, it is frozen."""
-        if left is not None and right is not None and len(left) == len(right):
+        """Let atoms at equal places go together; where these are not known to be equal indices, both are frozen."""
+        if left is not None and right is not None and self.atoms.alike(left, right):
             self.atoms.tie(left, right)
             return
         for atoms in (left, right):
             if atoms is not None:
-                self.freeze(atoms, f"meets {UNKNOWN_SIZE}")
+                self.freeze(atoms, f"meets {UNKNOWN_SIZE}, or one of other indices")
 
     def freeze(self, atoms: Array, why: str) -> None:
         """Let atoms stay because of this node."""

@@ -29,47 +29,33 @@ _PEEPHOLES = (7, 3)  # input of LSTM, and how often it repeats the hidden units
 
 def conv(flow: Flow) -> str:
     """Conv: kernel [out, in / groups, ...]."""
-    weights = flow.inputs[1]
-    if weights is None or not is_weight(weights):
-        return _COMPUTED
-    groups, made, summed = flow.node.attributes.get_int("group", 1), flow.axis(weights, 0), flow.axis(weights, 1)
-    x, y = flow.axis(flow.x, 1), flow.axis(flow.y, 1)
-    flow.tie(made, y)
-    flow.reads(weights, 1)
-    _bias_and_roles(flow, y)
-    if groups == 1:
-        flow.tie(summed, x)
-    elif x is not None and y is not None and summed is not None:
-        flow.atoms.choices.append(_grouped(flow, groups, (x, y), summed))
-    else:
-        return "has groups of channels of unknown number"
-    return _SPATIAL
+    return _convolution(flow, summed=1)
 
 
 def conv_transpose(flow: Flow) -> str:
     """ConvTranspose: kernel [in, out / groups, ...]."""
-    weights = flow.inputs[1]
+    return _convolution(flow, summed=0)
+
+
+def _convolution(flow: Flow, summed: int) -> str:
+    weights, bias = flow.inputs[1], flow[2]
     if weights is None or not is_weight(weights):
         return _COMPUTED
-    groups, summed, made = flow.node.attributes.get_int("group", 1), flow.axis(weights, 0), flow.axis(weights, 1)
-    x, y = flow.axis(flow.x, 1), flow.axis(flow.y, 1)
-    flow.tie(summed, x)
-    flow.reads(weights, 0)
-    _bias_and_roles(flow, y)
-    if groups == 1:
-        flow.tie(made, y)
-    elif x is not None and y is not None and made is not None:
-        flow.atoms.choices.append(_grouped(flow, groups, (y, x), made))
-    else:
-        return "has groups of channels of unknown number"
-    return _SPATIAL
-
-
-def _bias_and_roles(flow: Flow, y: Array | None) -> None:
-    bias = flow[2]
+    groups, x, y = flow.node.attributes.get_int("group", 1), flow.axis(flow.x, 1), flow.axis(flow.y, 1)
+    counted, within = flow.axis(weights, 0), flow.axis(weights, 1)
+    outer, inner = (y, x) if summed else (x, y)  # the sides of which the kernel has all channels, and those of a group
+    flow.tie(counted, outer)
+    flow.reads(weights, summed)
+    flow.makes(y)
     if bias is not None:
         flow.tie(flow.axis(bias, 0), y)
-    flow.makes(y)
+    if groups == 1:
+        flow.tie(within, inner)
+    elif inner is None or outer is None or within is None or None in (size(flow.x, 1), size(flow.y, 1)):
+        return "has groups of channels of unknown number"
+    else:
+        flow.atoms.choices.append(_grouped(flow, groups, (inner, outer), within))
+    return _SPATIAL
 
 
 def _grouped(flow: Flow, groups: int, sides: tuple[Array, Array], within: Array) -> Choice:

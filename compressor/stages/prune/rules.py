@@ -176,7 +176,7 @@ def _layer_norm(flow: Flow) -> str:
 def _group_norm(flow: Flow) -> str:
     channels, groups = flow.axis(flow.x, 1), flow.node.attributes.get_int("num_groups", 1)
     flow.same(flow.x, flow.y, (0, 1))
-    if channels is None:
+    if channels is None or size(flow.x, 1) is None:
         return "normalises channels of unknown number"
     whole = flow.atoms.new(groups)
     flow.tie(channels, np.repeat(whole, len(channels) // groups))
@@ -266,7 +266,7 @@ def _shape(flow: Flow) -> str:
     ranks, attributes = rank(flow.x), flow.node.attributes
     first, last, _ = slice(attributes.get_int("start", 0), attributes.get_int("end", ranks)).indices(ranks)
     merged = frozenset(axis for axis in range(ranks) if size(flow.x, axis) is None)
-    counted = sizes.counted(flow.y, range(first, last), merged)
+    counted = sizes.counted(flow.x, flow.y, range(first, last), merged)
     for axis in set(range(ranks)) - counted:
         flow.axis(flow.x, axis)
     return "gives the size of this axis to a computation"

@@ -256,35 +256,26 @@ def _set_known(cut: _Cut, y: ir.Value, node: ir.Node, index: int) -> None:
     given = node.inputs[index]
     axes = range(len(y.shape.dims))[-given.shape[0] :]
     known = [cut.size(y, axis) for axis in axes]
-    shares = [_share(cut, y, axis, one) for axis, one in zip(axes, _elements(given), strict=True)]
+    shares = [_share(cut, y, axis) for axis in axes]
     if any(before != after for before, after in shares):
         divided = _insert(node, "Div", given, np.array([before for before, _ in shares], np.int64))
-        given = _insert(node, "Mul", divided, np.array([after for _, after in shares], np.int64))
+        scaled = _insert(node, "Mul", divided, np.array([after for _, after in shares], np.int64))
+        left_over = _insert(node, "Less", given, np.array([0], np.int64))  # -1 is what remains, and stays
+        given = _insert(node, "Where", left_over, given, scaled)
     numbers = np.array([number or 0 for number in known], np.int64)
     if any(number is not None for number in known):
         given = _insert(node, "Where", np.array([number is not None for number in known]), numbers, given)
     node.replace_input_with(index, given)
 
 
-def _share(cut: _Cut, y: ir.Value, axis: int, element: int | None) -> tuple[int, int]:
+def _share(cut: _Cut, y: ir.Value, axis: int) -> tuple[int, int]:
     """Give how many indices of known axes an axis of unknown size has merged in it, before and after."""
     kept = cut.kept(y, axis)
-    if kept is None or size(y, axis) is not None or element == -1:  # -1: what is left over
-        return 1, 1
-    return len(kept), int(kept.sum())
-
-
-def _elements(given: ir.Value) -> list[int | None]:
-    """Give those numbers of a shape that are constants put together by Concat."""
-    node = given.producer()
-    if node is None or node.op_type != "Concat" or any(value.shape is None for value in node.inputs):
-        return [None] * given.shape[0]
-    parts = ((value, constant(value)) for value in node.inputs)
-    return [n for value, part in parts for n in ([None] * value.shape[0] if part is None else part.tolist())]
+    return (1, 1) if kept is None or size(y, axis) is not None else (len(kept), int(kept.sum()))
 
 
 def _insert(before: ir.Node, operator: str, *operands: ir.Value | Array) -> ir.Value:
-    """Put a node on integer vectors before another, and give its output."""
+    """Put a node on integer vectors before another, and give its output, as long as the longest operand."""
     import onnx_ir as ir
 
     graph, values = before.graph, []
@@ -298,19 +289,25 @@ def _insert(before: ir.Node, operator: str, *operands: ir.Value | Array) -> ir.V
     name = _free(graph, f"{before.name}_{operator}")
     node = ir.node(operator, values, name=name)
     output: ir.Value = node.outputs[0]
-    output.name, output.shape, output.dtype = name, ir.Shape(values[-1].shape), ir.DataType.INT64
+    dtype = ir.DataType.BOOL if operator == "Less" else ir.DataType.INT64
+    output.name, output.shape, output.dtype = name, ir.Shape([max(value.shape[0] for value in values)]), dtype
     graph.insert_before(before, node)
     return output
 
 
 def _depends(cut: _Cut, value: ir.Value) -> bool:
     """Tell whether a number is computed from the size of an axis that shrinks."""
-    node = value.producer()
-    if node is None:
-        return False
-    if node.op_type == "Shape":
-        return cut.changes(node.inputs[0])
-    return any(_depends(cut, v) for v in node.inputs if v is not None)
+    seen: set[ir.Node] = set()
+    pending = [value.producer()]
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.op_type == "Shape" and cut.changes(node.inputs[0]):
+            return True
+        pending += [v.producer() for v in node.inputs if v is not None]
+    return False
 
 
 _EDITS: Mapping[str, Callable[[_Cut, ir.Node, ir.Node], None]] = {
