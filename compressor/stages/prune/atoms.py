@@ -53,7 +53,7 @@ class Atoms:
         self.choices: list[Choice] = []
         self.merged: dict[str, tuple[int | str, ...]] = {}
         self._new: list[tuple[Array, Array]] = []
-        self._layouts: dict[int, tuple[int | str, ...]] = {}  # of merged axes, by their first atom
+        self._layouts: dict[int, tuple[int | str, ...]] = {}  # of open axes, by their first atom
         self._labels = np.arange(0)
 
     def new(self, size: int) -> Array:
@@ -73,9 +73,13 @@ class Atoms:
             if not known:
                 return None
             self.axes[key] = self.new(prod(known))
-            if not isinstance(dim, int):
+            if not isinstance(dim, int) and len(known) < len(self.merged[dim.value]):
                 self._layouts[int(self.axes[key][0])] = self.merged[dim.value]
         return self.axes[key]
+
+    def is_open(self, atoms: Array) -> bool:
+        """Tell whether the axis of these atoms has one of unknown size merged in it, so that it repeats them."""
+        return len(atoms) > 0 and int(atoms[0]) in self._layouts
 
     def alike(self, left: Array, right: Array) -> bool:
         """Tell whether equal places of two axes are equal indices: as many, and merged in the same order, if at all."""
@@ -178,6 +182,13 @@ class Flow:
     def freeze(self, atoms: Array, why: str) -> None:
         """Let atoms stay because of this node."""
         self.atoms.freeze(atoms, told(self.node, why))
+
+    def give_up(self, why: str, *axes: Array | None) -> str:
+        """Freeze axes that a rule has named and cannot follow after all; give the reason back."""
+        for atoms in axes:
+            if atoms is not None:
+                self.freeze(atoms, why)
+        return why
 
     def same(self, left: ir.Value, right: ir.Value, axes: Iterable[int]) -> None:
         """Tie the same axes of two values."""

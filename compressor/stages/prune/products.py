@@ -51,8 +51,8 @@ def _convolution(flow: Flow, summed: int) -> str:
         flow.tie(flow.axis(bias, 0), y)
     if groups == 1:
         flow.tie(within, inner)
-    elif inner is None or outer is None or within is None or None in (size(flow.x, 1), size(flow.y, 1)):
-        return "has groups of channels of unknown number"
+    elif inner is None or outer is None or within is None or any(map(flow.atoms.is_open, (inner, outer))):
+        return flow.give_up("has groups of channels of unknown number", inner, outer, within)
     else:
         flow.atoms.choices.append(_grouped(flow, groups, (inner, outer), within))
     return _SPATIAL

@@ -176,8 +176,8 @@ def _layer_norm(flow: Flow) -> str:
 def _group_norm(flow: Flow) -> str:
     channels, groups = flow.axis(flow.x, 1), flow.node.attributes.get_int("num_groups", 1)
     flow.same(flow.x, flow.y, (0, 1))
-    if channels is None or size(flow.x, 1) is None:
-        return "normalises channels of unknown number"
+    if channels is None or flow.atoms.is_open(channels):
+        return flow.give_up("normalises channels of unknown number", channels)
     whole = flow.atoms.new(groups)
     flow.tie(channels, np.repeat(whole, len(channels) // groups))
     return _per_channel(flow)

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from pruned import hold, some
+from pruned import feeds, hold, some
+from random_graphs import random_graph
 
 from compressor import graph
 from compressor.stages.prune.groups import Coupled, analyse
@@ -77,6 +79,31 @@ def test_what_is_left_over_stays_left_over_however_deep_it_is_written(target: st
     assert coupled.groups
     for share in (0.3, 0.6, 1.0):
         hold(coupled, some(coupled, share), tmp_path)
+
+
+@pytest.mark.parametrize("seed", [211, 1252])
+def test_groups_behind_a_shuffle_shaped_at_run_time_are_followed(seed: int, tmp_path: Path) -> None:
+    onnx.save(random_graph(seed), tmp_path / "given.onnx")
+    graph.normalise(tmp_path / "given.onnx", tmp_path / "model.onnx")
+    coupled = analyse(graph.load(tmp_path / "model.onnx"))
+    for share in (0.3, 0.6, 1.0):
+        hold(coupled, some(coupled, share, seed), tmp_path, feeds(tmp_path / "model.onnx", 3, seed))
+
+
+def test_a_grouped_convolution_of_open_channels_holds_them(make: Any, tmp_path: Path) -> None:
+    text = """g (float[n,3,16] x) => (float[p,2,16] y) {
+        a = Conv (x, w1)
+        flat = Reshape (a, to)
+        two = Transpose <perm: ints = [1,0]> (flat)
+        many = Unsqueeze (two, nil)
+        image = Transpose <perm: ints = [0,2,1]> (many)
+        b = Conv <group: int = 2> (image, w2)
+        y = Conv (b, w3)
+    }"""
+    weights = {"w1": [8, 3, 1], "w2": [4, 4, 1], "w3": [2, 4, 1], "to": ints(-1, 16), "nil": ints(0)}
+    coupled = opened(make, text, weights)  # it runs with a batch of 1 only, which the graph does not say
+    assert not any(name == "w1" or (name, axis) == ("w2", 1) for g in coupled.groups for name, axis in g.slices)
+    hold(coupled, some(coupled, 0.5), tmp_path, feeds(tmp_path / "model.onnx", 1))
 
 
 def test_a_size_that_shapes_another_tensor_unseen_stays(make: Any, tmp_path: Path) -> None:
