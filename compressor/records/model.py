@@ -85,6 +85,18 @@ class Channels:
 
 
 @dataclass(frozen=True)
+class Repaired:
+    """What solving layers again gained: how far the outputs are off, as a share of their variance, on held-out samples.
+
+    Of outputs that are no floating-point numbers, the share that differs; the mean of all outputs.
+    """
+
+    layers: int
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
 class Pruned:
     """What pruning took away: counts before and after, and what became of each group of channels.
 
@@ -97,6 +109,7 @@ class Pruned:
     nodes: tuple[int, int]
     channels: tuple[int, int]
     groups: tuple[Channels, ...]
+    repaired: Repaired | None = None  # None where that was not asked for, or could not be judged
 
 
 @dataclass(frozen=True)

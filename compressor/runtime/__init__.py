@@ -10,7 +10,7 @@ from __future__ import annotations
 from compressor.runtime.distance import IDENTICAL_DB, compare, worst_db
 from compressor.runtime.fusion import audit
 from compressor.runtime.kernels import saturates
-from compressor.runtime.profile import Times, times
+from compressor.runtime.profile import Times, node_ms, times
 from compressor.runtime.session import Loaded, check_runs, emulated, load, options, providers
 from compressor.runtime.transformers import fuse_transformer
 
@@ -24,6 +24,7 @@ __all__ = [
     "emulated",
     "fuse_transformer",
     "load",
+    "node_ms",
     "options",
     "providers",
     "saturates",

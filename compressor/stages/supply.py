@@ -5,9 +5,11 @@ What a climb hands to every stage besides the model is a field of `Supply`.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from compressor import graph, workspace
 from compressor.samples import Samples
 
 _FEWEST = 16
@@ -23,13 +25,22 @@ class Supply:
 
     The two may be the same where there are too few to divide. Files in `kept` are named by the content they were made
     from, so that none is taken for another. `steady`: the model agrees with itself when it is run twice; else outputs
-    say nothing about what a stage did.
+    say nothing about what a stage did. `original`: the model as it was given, which all rungs start from; None where
+    no stage needs it.
     """
 
     calibration: Samples
     held_out: Samples
     kept: Path
     steady: bool = True
+    original: Path | None = None
+
+    def keeps(self, what: str, model: Path, *settings: object) -> Path:
+        """Name the file, there or not, for what is learnt of a model from these samples with these settings."""
+        files = [workspace.sha256(part) for part in graph.parts(model)]
+        samples = [(s.source.sha256, tuple(s.indices), repr(s.fits)) for s in (self.calibration, self.held_out)]
+        digest = hashlib.sha256(repr((settings, files, samples)).encode()).hexdigest()
+        return self.kept / f"{what}-{digest[:32]}"
 
 
 def divided(samples: Samples, seed: int, kept: Path, *, steady: bool) -> Supply:

@@ -1,55 +1,72 @@
 """Structured pruning: whole channels cut out of a plain ONNX graph, without training code.
 
-`groups` finds which channels go together (`rules` knows the operators), `cost` what they cost, `importance` which
-matter least, `choose` which go; `surgery` cuts them out, and
-`account` says what became of them. Settings of pruning are fields of `Prune`.
+`groups` finds which channels go together (`rules` knows the operators), `cost` what they cost, `importance` in which
+order they would go, `damage` what that loses, `choose` which go; `surgery` cuts them out, `reconstruct` repairs what is
+left, and `account` says what became of them. Settings of pruning are fields of `Prune`.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import tempfile
 from collections.abc import Iterable
+from dataclasses import astuple, replace
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from compressor import graph, runtime
+from compressor import graph, runtime, workspace
 from compressor.errors import InputError, RungError
-from compressor.records import Channels, Did, Model, Progress, Shapes, Work
+from compressor.records import Channels, Did, Model, Progress, Repaired, Shapes, Work
 from compressor.samples import Samples
 from compressor.schemes import Scheme
-from compressor.stages.prune import account, cost, importance
-from compressor.stages.prune.choose import Wish, chosen
+from compressor.stages.prune import account, cost, damage
+from compressor.stages.prune.choose import Curve, Wish, check, chosen
 from compressor.stages.prune.groups import Coupled, Group, analyse
+from compressor.stages.prune.reconstruct import reconstruct
 from compressor.stages.prune.surgery import shrunk, zeroed
 from compressor.stages.supply import Supply
 from compressor.units import Fraction
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
 _SAME_DB = 40.0
 """Between cutting and zeroing lies rounding, above 100 dB in float32, about 55 in float16; a wrong cut is below 20."""
 _COMPARED = 2
+_FORM = "1"
+"""Part of the name of what is kept: raise it where curves are made in another way."""
+_PROFILED = 4
+"""Samples over which nodes are timed."""
 
 
 class Prune(BaseModel, frozen=True, extra="forbid"):
-    """Remove whole channels until about `ratio` of what `of` names is gone: layers become smaller, not sparse."""
+    """Remove whole channels until about `ratio` of what `of` names is gone: layers become smaller, not sparse.
+
+    Which layers lose how many follows from what the outputs lose by it; then the layers that are left are solved again
+    for what the original gives, on the calibration samples, without labels.
+    """
 
     open: ClassVar[bool] = False
     needs_evaluation: ClassVar[bool] = True
     """Nobody should prune a model without data that shows what it lost."""
 
     ratio: Fraction = Field(gt=0)
-    of: Literal["macs", "parameters", "channels"] = "macs"
-    """What is counted: multiply-accumulates, parameters, or the channels that can be removed."""
+    of: Literal["macs", "parameters", "channels", "latency"] = "macs"
+    """What is counted: multiply-accumulates, parameters, the channels that can be removed, or the time that nodes take
+    on this machine's CPU, as profiled in float."""
     multiple: int | None = Field(None, ge=1, le=1024)
     """Layers keep a multiple of so many channels; unset: on CPUs 8, with AVX-512 16, on GPUs 32 (for FP16 16 do)."""
     include: tuple[str, ...] = ()
     """Names or patterns (`layer3.*`) of nodes; if any, only channels that one of them makes are removed."""
     exclude: tuple[str, ...] = ()
     """Names or patterns of nodes whose channels stay."""
+    repair: bool = True
+    """Solve the layers behind what was cut again."""
 
     def resolve(self, _model: Path, scheme: Scheme) -> Prune:
         """Settle by the target to what channels are rounded."""
@@ -82,25 +99,48 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
         coupled = analyse(graph.load(model.path))
         if unknown := self._unknown(node.name for node in coupled.model.graph):
             raise RungError(unknown)
-        removed = self._removed(coupled, static)
+        removed = yield from self._removed(coupled, model, supply, static)
         yield Progress("cutting channels out")
-        graph.save(shrunk(coupled, removed), out)
-        notes: tuple[str, ...] = ("the cut was not checked by running: the outputs of this model do not repeat",)
+        graph.save(cut := shrunk(coupled, removed), out)
+        repaired = None
         if supply.steady:
             yield from _check(coupled, removed, supply.held_out, (model.path, out))
-            notes = ()
+        if supply.steady and self.repair:
+            better, repaired = yield from _repaired(coupled, removed, cut, supply)
+            graph.save(better, out)
         models = graph.at_shapes(model, static), graph.open_model(out, static)
-        pruned = account.counted(coupled, removed, models, static)
-        return Did(account.told(pruned), pruned=pruned, notes=notes)
+        pruned = replace(account.counted(coupled, removed, models, static), repaired=repaired)
+        made_up = supply.calibration.source.synthetic
+        return Did(
+            account.told(pruned), pruned=pruned, notes=() if supply.steady else (_UNSTEADY,), uncalibrated=made_up
+        )
 
-    def _removed(self, coupled: Coupled, static: Shapes) -> frozenset[int]:
-        eligible = tuple((i, group) for i, group in enumerate(coupled.groups) if self._may_shrink(group))
-        wish = Wish(self.ratio, self.multiple or 1, self.of)
-        return chosen(eligible, importance.by_norm(coupled), self._cost(coupled, static), wish)
+    def _removed(self, coupled: Coupled, model: Model, supply: Supply, static: Shapes) -> Work[frozenset[int]]:
+        eligible = [i for i, group in enumerate(coupled.groups) if self._may_shrink(group)]
+        multiple = self.multiple or 1
+        counted, wish = self._cost(coupled, model, supply, static), Wish(self.ratio, multiple, self.of)
+        check(coupled.groups, eligible, counted, wish)
+        if supply.steady:
+            curves = yield from self._measured(coupled, model, supply)
+        else:
+            curves = damage.plain(coupled, eligible, multiple)
+        return chosen(coupled.groups, curves, counted, wish)
 
-    def _cost(self, coupled: Coupled, static: Shapes) -> cost.Cost:
+    def _measured(self, coupled: Coupled, model: Model, supply: Supply) -> Work[dict[int, Curve]]:
+        """Measure what groups are worth, or read what another rung has measured."""
+        eligible = [i for i, group in enumerate(coupled.groups) if self._may_shrink(group)]
+        kept = supply.keeps("curves", model.path, _FORM, self.multiple, eligible)
+        if not kept.exists():
+            curves = yield from damage.curves(coupled, eligible, supply.calibration, self.multiple or 1, model.macs)
+            with workspace.replacing(kept) as temporary:
+                temporary.write_text(json.dumps({i: astuple(curve) for i, curve in curves.items()}))
+        return {int(i): Curve(*map(tuple, curve)) for i, curve in json.loads(kept.read_text()).items()}
+
+    def _cost(self, coupled: Coupled, model: Model, supply: Supply, static: Shapes) -> cost.Cost:
         if self.of == "macs":
             return cost.macs(coupled, static)
+        if self.of == "latency":
+            return cost.latency(coupled, static, runtime.node_ms(model.path, tuple(islice(supply.held_out, _PROFILED))))
         return cost.parameters(coupled) if self.of == "parameters" else cost.channels(coupled)
 
     def _may_shrink(self, group: Group) -> bool:
@@ -153,9 +193,27 @@ def _check(coupled: Coupled, removed: frozenset[int], samples: Samples, paths: t
             )
 
 
+def _repaired(
+    coupled: Coupled, removed: frozenset[int], cut: ir.Model, supply: Supply
+) -> Work[tuple[ir.Model, Repaired]]:
+    """Give the smaller model repaired, or as it was cut where samples held out say that this did not help."""
+    with tempfile.TemporaryDirectory() as folder:
+        reference = damage.Reference(coupled.model, supply.held_out, Path(folder))
+        before = reference.loss(cut)
+        better, layers = yield from reconstruct(coupled, removed, cut, supply.calibration)
+        after = reference.loss(better) if layers else before
+    if after < before:
+        return better, Repaired(layers, before, after)
+    return cut, Repaired(0, before, before)
+
+
 _NOT_FINITE = (
     "with the weights of these channels set to 0 the model computes no finite numbers, so that the cut cannot be "
     "checked; exclude the layers before divisions, powers and logarithms"
+)
+_UNSTEADY = (
+    "the outputs of this model do not repeat: the same share of all layers went, the cut was not checked by running, "
+    "and nothing was repaired"
 )
 _QUANTIZED = (
     "the model is quantized already, and its scales belong to the channels that it has: prune the float model, "

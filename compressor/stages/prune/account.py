@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from compressor.errors import RungError
-from compressor.records import Channels, Model, Pruned, Shapes
+from compressor.records import Channels, Model, Pruned, Repaired, Shapes
 from compressor.stages.prune import cost
 from compressor.stages.prune.groups import Coupled
 
@@ -54,7 +54,18 @@ def told(pruned: Pruned) -> str:
     cut = [g for g in pruned.groups if g.kept is not None and g.kept < g.channels]
     free = sum(not g.stay for g in pruned.groups)
     channels = f"{pruned.channels[0] - pruned.channels[1]} of {pruned.channels[0]} channels"
-    return f"removed {', '.join(gone)}: {channels}, from {len(cut)} of {free} groups that could be pruned"
+    what = f"removed {', '.join(gone)}: {channels}, from {len(cut)} of {free} groups that could be pruned"
+    return f"{what}; {mended(pruned.repaired)}" if pruned.repaired else what
+
+
+def mended(repaired: Repaired) -> str:
+    """Say what repairing gained."""
+    if not repaired.layers:
+        return f"repairing did not help, the outputs are off by {repaired.before:.1%} of their variance"
+    return (
+        f"repaired {repaired.layers} layers, the outputs are off by {repaired.after:.1%} of their variance instead of "
+        f"{repaired.before:.1%}"
+    )
 
 
 def _shares(coupled: Coupled, static: Shapes | None) -> list[float] | None:

@@ -1,11 +1,11 @@
-"""What channels cost: multiply-accumulates, parameters or channels of a model as a function of what is left of it.
+"""What channels cost: multiply-accumulates, parameters, channels or time as a function of what is left of a model.
 
 Another cost is a function that gives its terms, and a word in `Prune.of`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -74,6 +74,16 @@ def macs(coupled: Coupled, static: Shapes | None) -> Cost:
     return _laid_out(coupled, found)
 
 
+def latency(coupled: Coupled, static: Shapes | None, node_ms: Mapping[str, float]) -> Cost:
+    """Give the time that nodes take, by name: of products in proportion to their size, else to that of their output."""
+    settled = shapes.settled(coupled.model, static)
+    found: list[Term] = []
+    for node in settled.graph:
+        if taken := node_ms.get(node.name):
+            found += list(_macs(node, taken)) if count.node_macs(node) else [Term(taken, _all_axes(node.outputs[0]))]
+    return _laid_out(coupled, [*found, Term(sum(node_ms.values()) - sum(term.amount for term in found))])
+
+
 def parameters(coupled: Coupled) -> Cost:
     """Give the elements of the constants that nodes compute with."""
     weights = count.weights(coupled.model)
@@ -108,7 +118,7 @@ def _shrinks(coupled: Coupled, axis: _Axis) -> bool:
     return units is not None and bool((units != STAYS).any())
 
 
-def _macs(node: ir.Node, amount: int) -> Iterator[Term]:
+def _macs(node: ir.Node, amount: float) -> Iterator[Term]:
     if node.op_type in {"Gemm", "MatMul"}:
         a = node.inputs[0]
         summed = 0 if node.attributes.get_int("transA", 0) else len(a.shape.dims) - 1

@@ -83,7 +83,7 @@ def analyse(model: ir.Model) -> Coupled:
             _freeze(atoms, value, f"the model has {kind} {value.name!r}, whose shape stays")
     for node in copy.graph:
         follow(node, atoms)
-        for value in _captured(node):
+        for value in captured(node):
             _freeze(atoms, value, f"{node.op_type} {node.name!r} reads it in a graph inside")
     atoms.settle()
     return _found(copy, atoms, tuple(value.shape for value in model.graph.outputs))
@@ -95,7 +95,7 @@ def _freeze(atoms: Atoms, value: ir.Value, why: str) -> None:
             atoms.freeze(found, why)
 
 
-def _captured(node: ir.Node) -> list[ir.Value]:
+def captured(node: ir.Node) -> list[ir.Value]:
     """Give the values that graphs inside a node read, their own among them, which no harm comes of."""
     inside = _inside(node)
     for graph in inside:  # grows by the graphs inside these

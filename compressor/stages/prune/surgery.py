@@ -27,7 +27,7 @@ def shrunk(coupled: Coupled, removed: frozenset[int]) -> ir.Model:
     What it computes is what the model would with every slice of weights of the removed units set to 0.
     """
     model = coupled.model.clone()
-    cut = _Cut(coupled, removed)
+    cut = Cut(coupled, removed)
     old_nodes = list(coupled.model.graph)  # the copy's nodes have lost their sizes when they are edited
     for old, new in zip(old_nodes, list(model.graph), strict=True):
         edit = _EDITS.get(old.op_type)
@@ -47,7 +47,7 @@ def zeroed(coupled: Coupled, removed: frozenset[int]) -> ir.Model:
     """
     import onnx_ir as ir
 
-    model, cut = coupled.model.clone(), _Cut(coupled, removed)
+    model, cut = coupled.model.clone(), Cut(coupled, removed)
     for value in model.graph.initializers.values():
         is_float = value.const_value.dtype.is_floating_point()
         array = constant(value) if cut.changes(value) and is_float and not _divides(value) else None
@@ -65,10 +65,11 @@ def _divides(value: ir.Value) -> bool:
     return any((kind == "Div" and at == 1) or kind in {"Log", "Pow", "Reciprocal"} for kind, at in uses)
 
 
-class _Cut:
+class Cut:
     """What is left of each axis."""
 
     def __init__(self, coupled: Coupled, removed: frozenset[int]) -> None:
+        """Take these units away."""
         gone = np.zeros(1 + sum(len(group.units) for group in coupled.groups), bool)  # the last is STAYS
         gone[list(removed)] = True
         self._kept = {key: ~gone[units] for key, units in coupled.units.items() if gone[units].any()}
@@ -76,6 +77,10 @@ class _Cut:
     def kept(self, value: ir.Value, axis: int) -> Array | None:
         """Tell of each index whether it is kept; None where all of them are."""
         return None if value.shape is None else self._kept.get((value.name, axis % len(value.shape.dims)))
+
+    def shrinks(self, name: str, axis: int) -> bool:
+        """Tell whether an axis of a value loses indices."""
+        return (name, axis) in self._kept
 
     def size(self, value: ir.Value, axis: int) -> int | None:
         """Give the size of an axis from now on; None where it is not known."""
@@ -87,7 +92,7 @@ class _Cut:
         return value.shape is not None and any(self.kept(value, i) is not None for i in range(len(value.shape.dims)))
 
 
-def _shrink(cut: _Cut, graph: ir.Graph) -> None:
+def _shrink(cut: Cut, graph: ir.Graph) -> None:
     """Take the slices out of initializers, and write down the shapes of all values."""
     import onnx_ir as ir
 
@@ -134,7 +139,7 @@ def _free(graph: ir.Graph, wanted: str) -> str:
     return next(name for i in count(1) if (name := f"{wanted}_{i}") not in taken)
 
 
-def _groups(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+def _groups(cut: Cut, old: ir.Node, new: ir.Node) -> None:
     """Set the groups of a convolution to the channels on the side that its kernel counts within a group."""
     transposed = old.op_type == "ConvTranspose"
     side, weights = old.outputs[0] if transposed else old.inputs[0], old.inputs[1]
@@ -144,14 +149,14 @@ def _groups(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
             _integer(new, "group", channels // within)
 
 
-def _normalised_groups(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+def _normalised_groups(cut: Cut, old: ir.Node, new: ir.Node) -> None:
     kept = cut.kept(old.inputs[0], 1)
     if kept is not None:
         groups = old.attributes.get_int("num_groups", 1)
         _integer(new, "num_groups", groups * int(kept.sum()) // len(kept))
 
 
-def _hidden(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+def _hidden(cut: Cut, old: ir.Node, new: ir.Node) -> None:
     if (kept := cut.kept(old.inputs[2], 2)) is not None:
         _integer(new, "hidden_size", int(kept.sum()))
 
@@ -162,21 +167,21 @@ def _integer(node: ir.Node, name: str, number: int) -> None:
     node.attributes.add(ir.AttrInt64(name, number))
 
 
-def _split(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+def _split(cut: Cut, old: ir.Node, new: ir.Node) -> None:
     axis = old.attributes.get_int("axis", 0)
     if cut.kept(old.inputs[0], axis) is not None:
         new.attributes.pop("num_outputs", None)
         _set(new, 1, np.array([cut.size(output, axis) for output in old.outputs], np.int64))
 
 
-def _squeeze(_cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+def _squeeze(_cut: Cut, old: ir.Node, new: ir.Node) -> None:
     """Name the axes: one that shrinks to size 1 must not go too."""
     x = old.inputs[0]
     if (len(old.inputs) < 2 or old.inputs[1] is None) and x.shape is not None:  # noqa: PLR2004 - input `axes`
         _set(new, 1, np.array([axis for axis in range(len(x.shape.dims)) if size(x, axis) == 1], np.int64))
 
 
-def _slice(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+def _slice(cut: Cut, old: ir.Node, new: ir.Node) -> None:
     ranks = len(old.inputs[0].shape.dims)
     found = layout.bounds(old, ranks) or ()
     kept = [cut.kept(old.inputs[0], axis) for axis, *_ in found]
@@ -191,7 +196,7 @@ def _slice(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
         _set(new, index, np.array(numbers, old.inputs[index].dtype.numpy()))
 
 
-def _pad(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+def _pad(cut: Cut, old: ir.Node, new: ir.Node) -> None:
     x, y = old.inputs[0], old.outputs[0]
     found = layout.padding(old, len(x.shape.dims)) or ()
     if all(cut.kept(y, axis) is None and cut.kept(x, axis) is None for axis, *_ in found):
@@ -200,18 +205,18 @@ def _pad(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
     _set(new, 1, np.array([pair[0] for pair in pads] + [pair[1] for pair in pads], np.int64))
 
 
-def _before(cut: _Cut, sides: tuple[ir.Value, ir.Value], axis: int, pad: int) -> int:
+def _before(cut: Cut, sides: tuple[ir.Value, ir.Value], axis: int, pad: int) -> int:
     """Count what is left of padding, or of what negative padding cuts off, at the start."""
     kept = cut.kept(sides[pad > 0], axis)
     return pad if kept is None else int(np.sign(pad)) * int(kept[: abs(pad)].sum())
 
 
-def _behind(cut: _Cut, sides: tuple[ir.Value, ir.Value], axis: int, pad: int) -> int:
+def _behind(cut: Cut, sides: tuple[ir.Value, ir.Value], axis: int, pad: int) -> int:
     kept = cut.kept(sides[pad > 0], axis)
     return pad if kept is None else int(np.sign(pad)) * int(kept[len(kept) - abs(pad) :].sum())
 
 
-def _gather(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+def _gather(cut: Cut, old: ir.Node, new: ir.Node) -> None:
     """Count the indices that are left by what is left of what they pick from."""
     axis = old.attributes.get_int("axis", 0)
     kept, indices = cut.kept(old.inputs[0], axis), constant(old.inputs[1])
@@ -220,7 +225,7 @@ def _gather(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
         _set(new, 1, (np.cumsum(kept) - 1)[left].astype(indices.dtype))
 
 
-def _shape(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
+def _shape(cut: Cut, old: ir.Node, new: ir.Node) -> None:
     """Write the sizes that are known into the shape that a node is given; those found at run time pass on."""
     index, y = sizes.SHAPED_BY[old.op_type], old.outputs[0]
     given = old.inputs[index] if index < len(old.inputs) else None
@@ -234,7 +239,7 @@ def _shape(cut: _Cut, old: ir.Node, new: ir.Node) -> None:
         _set(new, index, _target(cut, old, target))
 
 
-def _target(cut: _Cut, old: ir.Node, target: Array) -> Array:
+def _target(cut: Cut, old: ir.Node, target: Array) -> Array:
     y, x = old.outputs[0], old.inputs[0]
     offset = len(y.shape.dims) - len(target)
     numbers = target.copy()
@@ -248,7 +253,7 @@ def _target(cut: _Cut, old: ir.Node, target: Array) -> Array:
     return numbers
 
 
-def _set_known(cut: _Cut, y: ir.Value, node: ir.Node, index: int) -> None:
+def _set_known(cut: Cut, y: ir.Value, node: ir.Node, index: int) -> None:
     """Correct a shape computed at run time before a node reads it: sizes that are known come from a constant.
 
     A size in which one of unknown size is merged with others shrinks in proportion to these.
@@ -268,7 +273,7 @@ def _set_known(cut: _Cut, y: ir.Value, node: ir.Node, index: int) -> None:
     node.replace_input_with(index, given)
 
 
-def _share(cut: _Cut, y: ir.Value, axis: int) -> tuple[int, int]:
+def _share(cut: Cut, y: ir.Value, axis: int) -> tuple[int, int]:
     """Give how many indices of known axes an axis of unknown size has merged in it, before and after."""
     kept = cut.kept(y, axis)
     return (1, 1) if kept is None or size(y, axis) is not None else (len(kept), int(kept.sum()))
@@ -295,7 +300,7 @@ def _insert(before: ir.Node, operator: str, *operands: ir.Value | Array) -> ir.V
     return output
 
 
-def _depends(cut: _Cut, value: ir.Value) -> bool:
+def _depends(cut: Cut, value: ir.Value) -> bool:
     """Tell whether a number is computed from the size of an axis that shrinks."""
     seen: set[ir.Node] = set()
     pending = [value.producer()]
@@ -310,7 +315,7 @@ def _depends(cut: _Cut, value: ir.Value) -> bool:
     return False
 
 
-_EDITS: Mapping[str, Callable[[_Cut, ir.Node, ir.Node], None]] = {
+_EDITS: Mapping[str, Callable[[Cut, ir.Node, ir.Node], None]] = {
     "Conv": _groups,
     "ConvTranspose": _groups,
     "GRU": _hidden,

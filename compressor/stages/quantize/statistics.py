@@ -5,7 +5,6 @@ Another statistic is a field of `Seen`, an output of a `taps.Tap`, and a line ea
 
 from __future__ import annotations
 
-import hashlib
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compressor import graph, runtime, workspace
+from compressor import runtime, workspace
 from compressor.records import Array, Feeds, Outputs, Progress, Work
 from compressor.samples import Samples
 from compressor.stages.quantize.job import Ranges
@@ -77,21 +76,12 @@ def gather(model: Path, supply: Supply) -> Work[Statistics]:
 
     Everything is drawn from fixed seeds; peak memory does not grow with the number of samples.
     """
-    kept = supply.kept / f"statistics-{_key(model, supply)}.npz"
+    kept = supply.keeps("statistics", model, _FORM)
     if not kept.exists():
         statistics = yield from _gathered(model, supply)
         with workspace.replacing(kept) as temporary:
             _write(statistics, temporary)
     return _read(kept)
-
-
-def _key(model: Path, supply: Supply) -> str:
-    """Give a digest of all that the statistics depend on."""
-    files = [workspace.sha256(part) for part in graph.parts(model)]
-    samples = [
-        (each.source.sha256, tuple(each.indices), repr(each.fits)) for each in (supply.calibration, supply.held_out)
-    ]
-    return hashlib.sha256(repr((_FORM, files, samples)).encode()).hexdigest()[:32]
 
 
 def _gathered(model: Path, supply: Supply) -> Work[Statistics]:

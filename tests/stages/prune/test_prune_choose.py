@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from compressor.errors import RungError
-from compressor.stages.prune.choose import Wish, chosen
+from compressor.stages.prune.choose import Curve, Wish, check, chosen
 from compressor.stages.prune.cost import Cost
 from compressor.stages.prune.groups import Group
 
@@ -23,7 +23,7 @@ class Layers:
     def __init__(self, units: Sequence[int], width: int = 1, amounts: Sequence[float] = ()) -> None:
         first = [0, *accumulate(units)]
         self.groups = tuple(
-            (i, Group(f"n{i}", tuple(range(first[i], first[i] + n)), width, (f"n{i}",), {(f"w{i}", 0): width}))
+            Group(f"n{i}", tuple(range(first[i], first[i] + n)), width, (f"n{i}",), {(f"w{i}", 0): width})
             for i, n in enumerate(units)
         )
         self.units, self.amounts = np.array(units), np.array(amounts or units, np.float64)
@@ -31,11 +31,22 @@ class Layers:
 
     def chosen(self, ratio: float, multiple: int = 1, scores: Floats | None = None, of: str = "macs") -> frozenset[int]:
         shares = np.vstack([np.diag(1 / self.units), np.zeros(len(self.units))])
-        cost = Cost(self.amounts, np.arange(len(self.units))[:, None], shares)
-        return chosen(self.groups, self.scores if scores is None else scores, cost, Wish(ratio, multiple, of))
+        cost, wish = Cost(self.amounts, np.arange(len(self.units))[:, None], shares), Wish(ratio, multiple, of)
+        check(self.groups, range(len(self.groups)), cost, wish)
+        return chosen(self.groups, self.curves(self.scores if scores is None else scores), cost, wish)
+
+    def curves(self, scores: Floats) -> dict[int, Curve]:
+        """Give losses that grow as the square of the share that goes, times what the layer costs."""
+        found = {}
+        for i, group in enumerate(self.groups):
+            order = sorted(group.units, key=lambda unit: (scores[unit], unit))
+            dead = int(np.count_nonzero(scores[order] == 0))
+            losses = [float(n > dead) * self.amounts[i] * (n / len(order)) ** 2 for n in range(len(order) + 1)]
+            found[i] = Curve(tuple(order), tuple(range(len(order) + 1)), tuple(losses))
+        return found
 
     def gone(self, removed: frozenset[int]) -> list[int]:
-        return [len(removed & set(group.units)) for _, group in self.groups]
+        return [len(removed & set(group.units)) for group in self.groups]
 
     def share(self, removed: frozenset[int]) -> float:
         return float(self.amounts @ (np.array(self.gone(removed)) / self.units) / self.amounts.sum())
@@ -95,7 +106,7 @@ def test_a_layer_narrower_than_a_multiple_stays_whole() -> None:
 def test_units_that_score_nothing_go_first_whosever_they_are(dead: int) -> None:
     layers = Layers([16, 32, 48])
     scores = layers.scores.copy()
-    zero = layers.groups[dead][1].units[2:10]
+    zero = layers.groups[dead].units[2:10]
     scores[list(zero)] = 0
     assert layers.chosen(8 / 96, 1, scores) == frozenset(zero)
     assert layers.chosen(8 / 96, 8, scores) == frozenset(zero)

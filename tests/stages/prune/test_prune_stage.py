@@ -81,11 +81,10 @@ def test_what_is_asked_for_goes(net: Model, apply: Apply, of: str, ratio: float)
     whole = count(32, 64)
     steps = whole - count(31, 64), whole - count(32, 63)
     assert abs(whole - count(first, second) - ratio * whole) <= max(steps)
-    assert abs(first / 32 - second / 64) <= 2 / 32
 
 
 def test_the_record_says_what_the_files_say(net: Model, apply: Apply) -> None:
-    path, did = apply(pruning("40%"), net)
+    path, did = apply(pruning("40%", repair=False), net)
     first, second = channels(path)
     assert (first % 8, second % 8) == (0, 0)
     assert isinstance(did.pruned, Pruned)
@@ -111,7 +110,8 @@ def test_the_sentence_gives_the_figures_of_the_record(net: Model, apply: Apply) 
     }.items():
         assert f"{100 * (before - after) / before:.1f}% of the {what}" in did.what
     before, after = did.pruned.channels
-    assert f"{before - after} of {before} channels, from 2 of 2 groups" in did.what
+    cut = sum(group.kept < group.channels for group in did.pruned.groups if not group.stay)
+    assert f"{before - after} of {before} channels, from {cut} of 2 groups" in did.what
 
 
 def test_of_channels_the_share_is_of_those_that_can_be_removed(net: Model, apply: Apply) -> None:
@@ -196,7 +196,7 @@ def test_what_is_left_computes_what_the_model_does_without_the_dead(make: Make, 
     rng = np.random.default_rng(0)
     w = {name: rng.normal(size=s).astype(np.float32) for name, s in (("w1", (16, 3, 1, 1)), ("w2", (2, 16, 1, 1)))}
     w["w1"][[1, 5, 6, 9]] = 0
-    model = make("g (float[n,3,6,6] x) => (float[n,2,6,6] y) { a = Conv (x, w1) y = Conv (a, w2) }", w)
+    model = make("g (float[n,3,6,6] x) => (float[n,2,6,6] y) { a = Conv (x, w1) b = Tanh (a) y = Conv (b, w2) }", w)
     path, did = apply(pruning("25%", multiple=4), model)
     assert did.pruned.channels == (18, 14)
     assert db(model, path) > 100

@@ -1,0 +1,149 @@
+"""Second moments of what a layer reads and should give, summed over samples, and least squares from them.
+
+What is solved from moments is a function here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compressor.records import Array
+
+RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""How strongly weights are held where they are, in parts of the mean power of what the layer reads."""
+_ROWS_AT_ONCE = 2048
+"""A product of fewer rows would cost more in calls than in arithmetic."""
+_TINY = 1e-12
+_EXACT = 1e-9  # of the variance: rounding, which no weights make good
+_ALONE = 256  # features: a system up to here is solved faster by one thread than threads meet
+
+
+class Moments:
+    """Sums over rows of x [groups, rows, features] and y [groups, rows, outputs], in parts: to fit, and to check.
+
+    If `centred` they are taken around means near the true ones, so that float32 products lose nothing to a large mean.
+    """
+
+    def __init__(self, *, centred: bool, parts: int = 2) -> None:
+        """Begin with no rows."""
+        self.centred = centred
+        self.rows = np.zeros(parts, int)
+        self._waiting: tuple[list[tuple[Array, Array]], ...] = tuple([] for _ in range(parts))
+
+    def add(self, x: Array, y: Array, part: int = 0) -> None:
+        """Add rows, float32."""
+        self._waiting[part].append((x, y))
+        if sum(x.shape[1] for x, _ in self._waiting[part]) >= _ROWS_AT_ONCE:
+            self._sum(part)
+
+    def _sum(self, part: int) -> None:
+        if not self._waiting[part]:
+            return
+        x, y = (np.concatenate(arrays, axis=1) for arrays in zip(*self._waiting[part], strict=True))
+        self._waiting[part].clear()
+        if not self.rows.any():
+            self._begin(x, y)
+        x, y = x - self._about[0], y - self._about[1]
+        turned = x.transpose(0, 2, 1)
+        self.rows[part] += x.shape[1]
+        self._x[part] += x.sum(1)
+        self._y[part] += y.sum(1)
+        self._xx[part] += turned @ x
+        self._xy[part] += turned @ y
+        self._yy[part] += float(np.square(y, dtype=np.float64).sum())
+
+    def _begin(self, x: Array, y: Array) -> None:
+        (groups, _, features), outputs, parts = x.shape, y.shape[2], len(self.rows)
+        self._about = [a.mean(1, keepdims=True) * np.float32(self.centred) for a in (x, y)]
+        self._x, self._y, self._yy = (
+            np.zeros((parts, groups, features)),
+            np.zeros((parts, groups, outputs)),
+            np.zeros(parts),
+        )
+        self._xx, self._xy = (np.zeros((parts, groups, features, n)) for n in (features, outputs))
+
+    def of(self, *parts: int) -> Summed:
+        """Give means and covariances over these parts; without `centred`, zeros and mean products."""
+        for part in parts:
+            self._sum(part)
+        at = list(parts)
+        n = max(int(self.rows[at].sum()), 1)
+        x, y = (sums[at].sum(0) / n * self.centred for sums in (self._x, self._y))
+        return Summed(
+            mean_x=x + self._about[0][:, 0],
+            mean_y=y + self._about[1][:, 0],
+            xx=self._xx[at].sum(0) / n - x[:, :, None] * x[:, None],
+            xy=self._xy[at].sum(0) / n - x[:, :, None] * y[:, None],
+            yy=float(self._yy[at].sum() / n - np.square(y).sum()),
+        )
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Means [groups, features or outputs], and covariances [groups, features, features or outputs]; `yy` over all."""
+
+    mean_x: Array
+    mean_y: Array
+    xx: Array
+    xy: Array
+    yy: float
+
+    def bias(self, weights: Array) -> Array:
+        """Give the best bias [groups, outputs] for weights [groups, outputs, features]."""
+        best: Array = self.mean_y - np.einsum("gof,gf->go", weights, self.mean_x)
+        return best
+
+    def error(self, weights: Array, bias: Array) -> float:
+        """Give the mean squared error, summed over outputs."""
+        spread = ((weights @ self.xx) * weights).sum() - 2 * (weights * self.xy.transpose(0, 2, 1)).sum()
+        return float(spread + self.yy + np.square(self.bias(weights) - bias).sum())
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Weights [groups, outputs, features] and a bias [groups, outputs], float64."""
+
+    weights: Array
+    bias: Array
+
+
+def fitted(moments: Moments, now: Linear) -> Linear | None:
+    """Give weights and bias that make more of y out of x than those now, by rows that they were not fitted to.
+
+    Of ridge regressions towards the weights as they are, that whose error on the rows to check is least is fitted again
+    to all rows. Weights stay, with another bias, where no regression helps; None where that does not either.
+    """
+    fit, check = moments.of(0), moments.of(1)
+    best, helps = check.error(now.weights, now.bias), False
+    ridge: float | None = None
+    if best <= _EXACT * check.yy:
+        return None
+    for each in (None, *RIDGES):
+        tried = _regressed(moments, fit, now, each)
+        if (error := check.error(tried.weights, tried.bias)) < best:
+            best, ridge, helps = error, each, True
+    return _regressed(moments, moments.of(0, 1), now, ridge) if helps else None
+
+
+def _regressed(moments: Moments, summed: Summed, towards: Linear, ridge: float | None) -> Linear:
+    """Solve (xx + r) w = xy + r towards, r being `ridge` times the mean diagonal of xx; without, only the bias."""
+    weights = towards.weights if ridge is None else _solved(summed, towards.weights, ridge)
+    return Linear(weights, summed.bias(weights) if moments.centred else towards.bias)
+
+
+def _solved(summed: Summed, towards: Array, ridge: float) -> Array:
+    from scipy import linalg
+    from threadpoolctl import threadpool_limits
+
+    features = summed.xx.shape[1]
+    strength = max(ridge * float(np.trace(summed.xx, axis1=1, axis2=2).mean()) / features, _TINY)
+    wanted = summed.xy + strength * towards.transpose(0, 2, 1)
+    solved = np.empty_like(wanted)
+    with threadpool_limits(1 if features <= _ALONE else None):
+        for xx, y, into in zip(summed.xx, wanted, solved, strict=True):
+            np.fill_diagonal(system := xx.copy(), xx.diagonal() + strength)
+            into[:] = linalg.cho_solve(linalg.cho_factor(system, overwrite_a=True, check_finite=False), y)
+    turned: Array = solved.transpose(0, 2, 1)
+    return turned

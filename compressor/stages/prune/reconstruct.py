@@ -1,0 +1,176 @@
+"""Repair without labels: after channels were cut out, layer after layer is solved again for what the original gives.
+
+Each layer's inputs are those of the pruned model, with all layers before it repaired already, its target is what the
+original gives there: errors are made good downstream instead of adding up. Behind an addition the target is the
+original's sum less what the other branch gives now, so that a branch repairs the trunk. Where what follows saturates
+(Relu, Clip), a second regression spends nothing on values that it does not let through.
+Source: He et al. 2017 (channel pruning by least squares), Luo et al. 2017 (ThiNet), Zhang et al. 2015 (targets behind a
+Relu), GRAIL (CPAL 2026).
+What decides about a single layer is in `moments`; another target of a layer is a branch of `_Repair._target`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compressor.graph import shapes
+from compressor.records import Array, Progress, Work
+from compressor.samples import Samples
+from compressor.stages.prune.constants import constant
+from compressor.stages.prune.groups import Coupled, captured
+from compressor.stages.prune.layers import Layer, bias_of, layers, sampled, weights_of, write
+from compressor.stages.prune.moments import Linear, Moments, fitted
+from compressor.stages.prune.surgery import Cut
+from compressor.stages.prune.walk import Walk
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_CHECKED = 5
+"""Every fifth feed is held out to choose how much is changed."""
+_Bounds = tuple[float, float]
+
+
+def reconstruct(
+    coupled: Coupled, removed: frozenset[int], cut: ir.Model, samples: Samples
+) -> Work[tuple[ir.Model, int]]:
+    """Give the smaller model with the layers behind the cut solved again, and how many were changed.
+
+    Args:
+        coupled: What was cut.
+        removed: The units that are gone.
+        cut: What is left.
+        samples: What both are run on.
+    """
+    pruned = cut.clone()
+    with tempfile.TemporaryDirectory() as folder:
+        walks = tuple(Walk(model, samples, Path(folder)) for model in (coupled.model, pruned))
+        repair = _Repair(Cut(coupled, removed), (coupled.model, pruned), walks, len(samples))
+        todo = _differing(coupled, repair.cut, pruned)
+        changed = 0
+        for number, layer in enumerate(todo):
+            yield Progress("repairing layers", number, len(todo))
+            changed += repair.solve(layer)
+    return pruned, changed
+
+
+def _differing(coupled: Coupled, cut: Cut, pruned: ir.Model) -> list[Layer]:
+    """Give the layers that compute something else than in the original, in the order of the graph."""
+    known = {layer.node for layer in layers(coupled.model)}
+    found = {layer.node: layer for layer in layers(pruned) if layer.node in known}
+    shorter = {name for name, axis in coupled.summed if cut.shrinks(name, axis)}
+    todo = []
+    for node in pruned.graph:
+        if shorter & {value.name for value in (*node.inputs, *captured(node)) if value is not None}:
+            shorter |= {output.name for output in node.outputs}
+            if node.name in found:
+                todo.append(found[node.name])
+    return todo
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What a layer should give.
+
+    `whole`: the value of the original that holds it; `other`: the value of the smaller model that is added to what the
+    layer gives, if any. `bounds`: beyond them what follows lets no difference through.
+    """
+
+    whole: str
+    other: str | None
+    bounds: _Bounds | None
+
+
+class _Repair:
+    """Steps through the original and the smaller model side by side."""
+
+    def __init__(self, cut: Cut, models: tuple[ir.Model, ...], walks: tuple[Walk, ...], n: int) -> None:
+        self.cut, self._n = cut, n
+        self._before, self._pruned = models
+        self._original, self._smaller = walks
+
+    def solve(self, layer: Layer) -> bool:
+        """Solve one layer, and write it; tell whether that changes it."""
+        target = self._target(layer)
+        weights = weights_of(self._pruned, layer)
+        start = Linear(weights, bias_of(self._pruned, layer).reshape(weights.shape[:2]))
+        found = fitted(self._moments(layer, target, None), start)
+        if found and target.bounds:
+            found = fitted(self._moments(layer, target, found), start) or found
+        if found:
+            write(self._pruned, layer, found.weights, found.bias.reshape(-1))
+        return found is not None
+
+    def _target(self, layer: Layer) -> _Target:
+        y = self._smaller.value(layer.y)
+        whole, other = y, None
+        uses = y.uses()
+        if len(uses) == 1 and not y.is_graph_output() and uses[0].node.op_type == "Add":
+            beside = uses[0].node.inputs[1 - uses[0].idx]
+            same = beside.const_value is None and _same_shape(beside, y)
+            if same and self._smaller.reached(beside.name) <= self._smaller.place(layer.node):
+                whole, other = uses[0].node.outputs[0], str(beside.name)
+        return _Target(str(whole.name), other, _bounds(whole))
+
+    def _moments(self, layer: Layer, target: _Target, now: Linear | None) -> Moments:
+        """Sum over the samples; with weights that there are now, towards targets that only count within the bounds."""
+        moments = Moments(centred=layer.biased)
+        for feed, (x, whole, other) in enumerate(self._seen(layer, target)):
+            places = sampled(layer, whole, self._n, feed)
+            features, wanted = layer.features(x, places), layer.rows(whole, places)
+            added = layer.rows(other, places) if other is not None else np.float32(0)
+            if now is not None and target.bounds:
+                given = features @ now.weights.transpose(0, 2, 1).astype(np.float32) + now.bias[:, None].astype(
+                    np.float32
+                )
+                wanted = _within(wanted, given + added, target.bounds)
+            moments.add(features, wanted - added, int(feed % _CHECKED == _CHECKED - 1))
+        return moments
+
+    def _seen(self, layer: Layer, target: _Target) -> Iterator[tuple[Array, Array, Array | None]]:
+        """Give for each feed what the layer reads now, the original's value with what is kept, and the other branch."""
+        kept = self.cut.kept(self._original.value(layer.y), layer.axis)
+        old = self._original.run([target.whole], self._original.place(layer.node))
+        names = [layer.x] if target.other is None else [layer.x, target.other]
+        new = self._smaller.run(names, self._smaller.place(layer.node))
+        for before, now in zip(old, new, strict=True):
+            whole = before[target.whole]
+            yield (
+                now[layer.x],
+                whole if kept is None else np.compress(kept, whole, layer.axis),
+                now.get(target.other or ""),
+            )
+
+
+def _same_shape(one: ir.Value, other: ir.Value) -> bool:
+    """Tell whether two values have the same shape for certain."""
+    dims = [None if value.shape is None else [shapes.dimension(dim) for dim in value.shape] for value in (one, other)]
+    return dims[0] is not None and dims[0] == dims[1] and None not in dims[0]
+
+
+def _bounds(value: ir.Value) -> _Bounds | None:
+    """Give between which values what follows tells numbers apart; None where it does so everywhere."""
+    uses = value.uses()
+    if len(uses) != 1 or value.is_graph_output():
+        return None
+    node = uses[0].node
+    if node.op_type == "Relu":
+        return 0.0, np.inf
+    if node.op_type != "Clip":
+        return None
+    given = [constant(node.inputs[i]) if i < len(node.inputs) else None for i in (1, 2)]
+    low, high = (side if array is None else float(array) for side, array in zip((-np.inf, np.inf), given, strict=True))
+    return low, high
+
+
+def _within(wanted: Array, given: Array, bounds: _Bounds) -> Array:
+    """Move targets beyond the bounds to what is given, where that lies beyond the same bound."""
+    low, high = (np.float32(bound) for bound in bounds)
+    below = np.where(wanted <= low, np.minimum(given, low), wanted)
+    return np.where(wanted >= high, np.maximum(given, high), below)
