@@ -101,7 +101,7 @@ class _Climb:
         self.scene = replace(measuring.scene(plan, run), raw=run / "raw")
         self.scoring = _scoring(plan)
         supply = divided(plan.calibration, plan.recipe.seed, self.scratch / "kept", steady=plan.steady)
-        self.given = Given(plan.model, plan.shapes, supply, run)
+        self.given = Given(plan.model, plan.shapes, replace(supply, original=plan.model.path), run)
         self.seen: dict[tuple[object, ...], tuple[Quality | None, Measurement]] = {}
         self.float: Candidate | None = None  # the normalised original
         self.made: dict[_Chain, tuple[Stage, Candidate]] = {}  # what a rung's first stages made serves the next rung
@@ -219,7 +219,8 @@ class _Climb:
     def _applied(self, rung: str, stage: Stage, before: Candidate) -> Work[tuple[Stage, Returned[Made]]]:
         name = work.name(stage)
         out = self._out(f"{rung}-{len(before.stages)}-{name}")
-        step = yield from self.steps.call(f"{rung}: {name}", work.apply, stage, before.model, self.given, out)
+        arguments = (stage, before.model, self.given, out)
+        step = yield from self.steps.call(f"{rung}: {name}", work.apply, *arguments, more_s=work.longest_s(stage))
         return stage.model_copy(update=dict(step.value.did.settled)), step
 
     def _search(self, rung: Rung, before: Candidate) -> Search:

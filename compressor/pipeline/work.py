@@ -18,7 +18,7 @@ from compressor.isolation import Returned
 from compressor.pipeline.built import Built
 from compressor.records import Applied, Audit, Did, Model, Shapes, Work
 from compressor.schemes import Scheme
-from compressor.stages import Quantize, Stage, Supply
+from compressor.stages import Quantize, Recover, Stage, Supply
 
 _SAME_DB = 40.0
 """Rounding leaves over 100 dB in float32 and about 55 in float16; a wrong graph is below 20."""
@@ -92,6 +92,11 @@ def profiled(before: Model, made: Made, supply: Supply) -> Audit:
 def name(stage: Stage) -> str:
     """Give the name of a stage as the recipe writes it."""
     return type(stage).__name__.lower()
+
+
+def longest_s(stage: Stage) -> float:
+    """Give the seconds that a stage may take by its own settings, beside what every piece of work may."""
+    return 60 * stage.minutes if isinstance(stage, Recover) else 0
 
 
 def settings(stage: Stage) -> Mapping[str, Any]:

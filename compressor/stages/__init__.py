@@ -13,8 +13,9 @@ from compressor.grammar import Keyed
 from compressor.stages.fuse import Fuse
 from compressor.stages.prune import Prune, removable
 from compressor.stages.quantize import Quantize
+from compressor.stages.recover import Recover
 from compressor.stages.supply import Supply
 
-Stage = Annotated[Quantize | Fuse | Prune, Keyed(Quantize, Fuse, Prune)]
+Stage = Annotated[Quantize | Fuse | Prune | Recover, Keyed(Quantize, Fuse, Prune, Recover)]
 
-__all__ = ["Fuse", "Prune", "Quantize", "Stage", "Supply", "removable"]
+__all__ = ["Fuse", "Prune", "Quantize", "Recover", "Stage", "Supply", "removable"]

@@ -16,7 +16,7 @@ RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _ROWS_AT_ONCE = 2048
 """A product of fewer rows would cost more in calls than in arithmetic."""
 _TINY = 1e-12
-_EXACT = 1e-9  # of the variance: rounding, which no weights make good
+_EXACT = 1e-6  # of the variance: what float32 products leave of an error that is none
 _ALONE = 256  # features: a system up to here is solved faster by one thread than threads meet
 
 
@@ -116,24 +116,31 @@ def fitted(moments: Moments, now: Linear) -> Linear | None:
     to all rows. Weights stay, with another bias, where no regression helps; None where that does not either.
     """
     fit, check = moments.of(0), moments.of(1)
-    best, helps = check.error(now.weights, now.bias), False
-    ridge: float | None = None
-    if best <= _EXACT * check.yy:
+    least = check.error(now.weights, now.bias)
+    if least <= _EXACT * check.yy:
         return None
-    for each in (None, *RIDGES):
-        tried = _regressed(moments, fit, now, each)
-        if (error := check.error(tried.weights, tried.bias)) < best:
-            best, ridge, helps = error, each, True
-    return _regressed(moments, moments.of(0, 1), now, ridge) if helps else None
+    best: tuple[float | None, Linear] | None = None
+    for ridge in (None, *RIDGES):
+        tried = _regressed(fit, now, ridge, centred=moments.centred)
+        if tried is not None and (error := check.error(tried.weights, tried.bias)) < least:
+            least, best = error, (ridge, tried)
+    if best is None:
+        return None
+    return _regressed(moments.of(0, 1), now, best[0], centred=moments.centred) or best[1]
 
 
-def _regressed(moments: Moments, summed: Summed, towards: Linear, ridge: float | None) -> Linear:
-    """Solve (xx + r) w = xy + r towards, r being `ridge` times the mean diagonal of xx; without, only the bias."""
+def _regressed(summed: Summed, towards: Linear, ridge: float | None, *, centred: bool) -> Linear | None:
+    """Solve (xx + r) w = xy + r towards, r being `ridge` times the mean diagonal of xx; without, only the bias.
+
+    None where so small a ridge leaves a system that is singular to rounding.
+    """
     weights = towards.weights if ridge is None else _solved(summed, towards.weights, ridge)
-    return Linear(weights, summed.bias(weights) if moments.centred else towards.bias)
+    if weights is None:
+        return None
+    return Linear(weights, summed.bias(weights) if centred else towards.bias)
 
 
-def _solved(summed: Summed, towards: Array, ridge: float) -> Array:
+def _solved(summed: Summed, towards: Array, ridge: float) -> Array | None:
     from scipy import linalg
     from threadpoolctl import threadpool_limits
 
@@ -144,6 +151,10 @@ def _solved(summed: Summed, towards: Array, ridge: float) -> Array:
     with threadpool_limits(1 if features <= _ALONE else None):
         for xx, y, into in zip(summed.xx, wanted, solved, strict=True):
             np.fill_diagonal(system := xx.copy(), xx.diagonal() + strength)
-            into[:] = linalg.cho_solve(linalg.cho_factor(system, overwrite_a=True, check_finite=False), y)
+            try:
+                factor = linalg.cho_factor(system, overwrite_a=True, check_finite=False)
+            except linalg.LinAlgError:
+                return None
+            into[:] = linalg.cho_solve(factor, y)
     turned: Array = solved.transpose(0, 2, 1)
     return turned

@@ -1,0 +1,193 @@
+"""The stage: what it writes and says, and when it does nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import small
+from exact import EXACT, made_up
+from onnx import numpy_helper
+from pydantic import ValidationError
+
+from compressor import graph, machine, runtime, samples
+from compressor.errors import RungError
+from compressor.records import Did, Model
+from compressor.stages.recover import Recover
+from compressor.stages.supply import Supply, divided
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="recovery needs torch")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small work is done sooner by one thread where other tests run beside it."""
+    monkeypatch.setattr(machine, "cpus_usable", lambda: 1)
+
+
+def written(path: Path) -> Model:
+    """Normalise a model with noise in the weights of its middle layer."""
+    graph.normalise(path, path.with_name("changed.onnx"))
+    proto = onnx.load(path.with_name("changed.onnx"))
+    for tensor in proto.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        noise = np.random.default_rng(1).normal(scale=0.3 * array.std(), size=array.shape).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(array + noise, tensor.name))
+    onnx.save(proto, path.with_name("changed.onnx"))
+    return graph.open_model(path.with_name("changed.onnx"))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    return written(small.classifier(tmp_path / "original.onnx"))
+
+
+@pytest.fixture
+def supply(tmp_path: Path, model: Model) -> Supply:
+    path = small.data(tmp_path / "data.npz", tmp_path / "original.onnx", 100, 0)
+    given = samples.read(path, model.inputs, {"x": (1, 3, 8, 8)})
+    return replace(divided(given, 0, tmp_path, steady=True), original=tmp_path / "original.onnx")
+
+
+def applied(stage: Recover, model: Model, supply: Supply) -> Did:
+    work: Iterator[Any] = stage.resolve(model.path, EXACT).apply(model, supply, model.path.with_name("out.onnx"))
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            return stop.value
+
+
+def answers(path: Path, x: np.ndarray) -> np.ndarray:
+    return runtime.load(path, runtime.options(1, spinning=False))({"x": x})["logits"]
+
+
+def unchanged(model: Model) -> bool:
+    graph.save(graph.load(model.path), copy := model.path.with_name("copy.onnx"))
+    return copy.read_bytes() == model.path.with_name("out.onnx").read_bytes()
+
+
+def test_settings_have_defaults_and_bounds() -> None:
+    assert Recover() == Recover(steps=600, minutes=5)
+    assert Recover().resolve(Path("net.onnx"), EXACT) == Recover()
+    for wrong in ({"steps": 0}, {"steps": 100_001}, {"minutes": 0}, {"rate": 1}):
+        with pytest.raises(ValidationError):
+            Recover.model_validate(wrong)
+
+
+def test_it_needs_data_that_show_what_came_of_it() -> None:
+    assert Recover.needs_evaluation
+
+
+@needs_torch
+def test_what_is_written_answers_more_like_the_original(model: Model, supply: Supply) -> None:
+    did = applied(Recover(steps=60), model, supply)
+    fresh = np.load(small.data(model.path.with_name("fresh.npz"), supply.original, 200, 9))["x"]  # type: ignore[arg-type]
+    before, after = (
+        np.square(answers(path, fresh) - answers(model.path.with_name("original.onnx"), fresh)).mean()
+        for path in (model.path, model.path.with_name("out.onnx"))
+    )
+    assert did.changed
+    assert after < 0.8 * before
+    assert "in 60 steps" in did.what
+    assert "on 32 samples held out" in did.what  # a fifth of 84, and the 16 that are held out anyway
+
+
+@needs_torch
+def test_running_twice_writes_the_same_bytes(model: Model, supply: Supply) -> None:
+    out, files = model.path.with_name("out.onnx"), []
+    for _ in range(2):
+        applied(Recover(steps=5), model, supply)
+        files.append(out.read_bytes())
+    assert files[0] == files[1]
+
+
+@needs_torch
+def test_nothing_is_kept_that_is_no_better(model: Model, supply: Supply) -> None:
+    same = graph.open_model(supply.original) if supply.original else model
+    graph.normalise(same.path, normal := model.path.with_name("normal.onnx"))
+    did = applied(Recover(steps=3), graph.open_model(normal), supply)
+    assert not did.changed
+    assert "did not fall" in did.what
+    assert unchanged(graph.open_model(normal))
+
+
+def test_without_torch_the_model_stays_and_the_sentence_says_so(
+    model: Model, supply: Supply, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    did = applied(Recover(), model, supply)
+    assert did == Did("recover did nothing: torch is not installed; pip install 'compressor[torch]'", changed=False)
+    assert unchanged(model)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"steady": False}, "do not repeat"),
+        ({"original": None}, "the original is not at hand"),
+    ],
+)
+def test_where_nothing_can_be_learnt_the_model_stays(
+    model: Model, supply: Supply, change: dict[str, Any], why: str
+) -> None:
+    did = applied(Recover(), model, replace(supply, **change))
+    assert not did.changed
+    assert did.what.startswith("recover did nothing: ")
+    assert why in did.what
+    assert unchanged(model)
+
+
+@needs_torch
+def test_made_up_inputs_teach_nothing(model: Model, supply: Supply) -> None:
+    did = applied(Recover(), model, replace(supply, calibration=made_up(model, 30)))
+    assert not did.changed
+    assert "made-up inputs" in did.what
+
+
+@needs_torch
+def test_few_samples_are_too_few(model: Model, supply: Supply) -> None:
+    few = supply.calibration.take(9, 0)
+    did = applied(Recover(), model, replace(supply, calibration=few, held_out=few))
+    assert not did.changed
+    assert "of 9 samples too few are left" in did.what
+
+
+@needs_torch
+def test_samples_that_calibrate_and_check_are_held_out_once(model: Model, supply: Supply) -> None:
+    few = supply.calibration.take(15, 0)
+    did = applied(Recover(steps=2), model, replace(supply, calibration=few, held_out=few))
+    assert "on 3 samples held out" in did.what
+
+
+@needs_torch
+def test_an_operator_that_cannot_be_trained_leaves_the_model_as_it_is(model: Model, supply: Supply) -> None:
+    proto = onnx.load(model.path)
+    proto.graph.node[-1].output[0] = "before"
+    proto.graph.node.append(onnx.helper.make_node("TopK", ["before", "k"], ["logits", "places"], name="best"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([4], np.int64), "k"))
+    onnx.save(proto, model.path)
+    did = applied(Recover(), model, supply)
+    assert not did.changed
+    assert "node 'best' (TopK): this operator cannot be trained" in did.what
+    assert unchanged(model)
+
+
+def test_a_quantized_model_is_refused(model: Model, supply: Supply) -> None:
+    proto = onnx.load(model.path)
+    proto.graph.node[-1].output[0] = "before"
+    for name, array in (("s", np.array(0.1, np.float32)), ("z", np.array(0, np.int8))):
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    for kind, one, two in (("QuantizeLinear", "before", "q"), ("DequantizeLinear", "q", "logits")):
+        proto.graph.node.append(onnx.helper.make_node(kind, [one, "s", "z"], [two]))
+    onnx.save(proto, model.path)
+    with pytest.raises(RungError, match=r"the model is quantized already, .*: recover the float model"):
+        applied(Recover(), model, supply)
