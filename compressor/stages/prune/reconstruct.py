@@ -6,13 +6,13 @@ original's sum less what the other branch gives now, so that a branch repairs th
 (Relu, Clip), a second regression spends nothing on values that it does not let through.
 Source: He et al. 2017 (channel pruning by least squares), Luo et al. 2017 (ThiNet), Zhang et al. 2015 (targets behind a
 Relu), GRAIL (CPAL 2026).
-What decides about a single layer is in `moments`; another target of a layer is a branch of `_Repair._target`.
+What decides about a single layer is in `moments`; another target of a layer is a branch of `_target`.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,40 +38,27 @@ _Bounds = tuple[float, float]
 
 
 def reconstruct(
-    coupled: Coupled, removed: frozenset[int], cut: ir.Model, samples: Samples
+    coupled: Coupled, removed: frozenset[int], pruned: ir.Model, samples: Samples
 ) -> Work[tuple[ir.Model, int]]:
     """Give the smaller model with the layers behind the cut solved again, and how many were changed.
 
     Args:
         coupled: What was cut.
         removed: The units that are gone.
-        cut: What is left.
+        pruned: What is left.
         samples: What both are run on.
     """
-    pruned = cut.clone()
+    repaired = pruned.clone()
     with tempfile.TemporaryDirectory() as folder:
-        walks = tuple(Walk(model, samples, Path(folder)) for model in (coupled.model, pruned))
-        repair = _Repair(Cut(coupled, removed), (coupled.model, pruned), walks, len(samples))
-        todo = _differing(coupled, repair.cut, pruned)
+        walks = tuple(Walk(model, samples, Path(folder)) for model in (coupled.model, repaired))
+        cut = Cut(coupled, removed)
+        repair = _Repair(cut, repaired, walks, len(samples))
+        todo = _targets(coupled, cut, repaired)
         changed = 0
-        for number, layer in enumerate(todo):
+        for number, (layer, target) in enumerate(todo):
             yield Progress("repairing layers", number, len(todo))
-            changed += repair.solve(layer)
-    return pruned, changed
-
-
-def _differing(coupled: Coupled, cut: Cut, pruned: ir.Model) -> list[Layer]:
-    """Give the layers that compute something else than in the original, in the order of the graph."""
-    known = {layer.node for layer in layers(coupled.model)}
-    found = {layer.node: layer for layer in layers(pruned) if layer.node in known}
-    shorter = {name for name, axis in coupled.summed if cut.shrinks(name, axis)}
-    todo = []
-    for node in pruned.graph:
-        if shorter & {value.name for value in (*node.inputs, *captured(node)) if value is not None}:
-            shorter |= {output.name for output in node.outputs}
-            if node.name in found:
-                todo.append(found[node.name])
-    return todo
+            changed += repair.solve(layer, target)
+    return repaired, changed
 
 
 @dataclass(frozen=True)
@@ -87,17 +74,44 @@ class _Target:
     bounds: _Bounds | None
 
 
+def _targets(coupled: Coupled, cut: Cut, pruned: ir.Model) -> list[tuple[Layer, _Target]]:
+    """Give the layers that read, or whose output is added to, something else than in the original, in order."""
+    known = {layer.node for layer in layers(coupled.model)}
+    found = {layer.node: layer for layer in layers(pruned) if layer.node in known}
+    differs = {name for name, axis in coupled.summed if cut.shrinks(name, axis)}
+    values = {output.name: output for node in pruned.graph for output in node.outputs}
+    there = {value.name for value in pruned.graph.inputs}
+    todo = []
+    for node in pruned.graph:
+        read = {value.name for value in (*node.inputs, *captured(node)) if value is not None}
+        layer = found.get(node.name)
+        target = _target(values[layer.y], there) if layer else None
+        if read & differs or (target and target.other in differs):
+            differs |= {output.name for output in node.outputs}
+            todo += [(layer, target)] if layer and target else []
+        there |= {output.name for output in node.outputs}
+    return todo
+
+
+def _target(y: ir.Value, there: Collection[str]) -> _Target:
+    """Say what the layer that gives `y` should give, when the values `there` have been computed."""
+    uses = y.uses()
+    if len(uses) == 1 and not y.is_graph_output() and uses[0].node.op_type == "Add":
+        other, whole = uses[0].node.inputs[1 - uses[0].idx], uses[0].node.outputs[0]
+        if other.name in there and _same_shape(other, y):
+            return _Target(str(whole.name), str(other.name), _bounds(whole))
+    return _Target(str(y.name), None, _bounds(y))
+
+
 class _Repair:
     """Steps through the original and the smaller model side by side."""
 
-    def __init__(self, cut: Cut, models: tuple[ir.Model, ...], walks: tuple[Walk, ...], n: int) -> None:
-        self.cut, self._n = cut, n
-        self._before, self._pruned = models
+    def __init__(self, cut: Cut, pruned: ir.Model, walks: tuple[Walk, ...], n: int) -> None:
+        self._cut, self._pruned, self._n = cut, pruned, n
         self._original, self._smaller = walks
 
-    def solve(self, layer: Layer) -> bool:
+    def solve(self, layer: Layer, target: _Target) -> bool:
         """Solve one layer, and write it; tell whether that changes it."""
-        target = self._target(layer)
         weights = weights_of(self._pruned, layer)
         start = Linear(weights, bias_of(self._pruned, layer).reshape(weights.shape[:2]))
         found = fitted(self._moments(layer, target, None), start)
@@ -106,17 +120,6 @@ class _Repair:
         if found:
             write(self._pruned, layer, found.weights, found.bias.reshape(-1))
         return found is not None
-
-    def _target(self, layer: Layer) -> _Target:
-        y = self._smaller.value(layer.y)
-        whole, other = y, None
-        uses = y.uses()
-        if len(uses) == 1 and not y.is_graph_output() and uses[0].node.op_type == "Add":
-            beside = uses[0].node.inputs[1 - uses[0].idx]
-            same = beside.const_value is None and _same_shape(beside, y)
-            if same and self._smaller.reached(beside.name) <= self._smaller.place(layer.node):
-                whole, other = uses[0].node.outputs[0], str(beside.name)
-        return _Target(str(whole.name), other, _bounds(whole))
 
     def _moments(self, layer: Layer, target: _Target, now: Linear | None) -> Moments:
         """Sum over the samples; with weights that there are now, towards targets that only count within the bounds."""
@@ -135,7 +138,7 @@ class _Repair:
 
     def _seen(self, layer: Layer, target: _Target) -> Iterator[tuple[Array, Array, Array | None]]:
         """Give for each feed what the layer reads now, the original's value with what is kept, and the other branch."""
-        kept = self.cut.kept(self._original.value(layer.y), layer.axis)
+        kept = self._cut.kept(self._original.value(layer.y), layer.axis)
         old = self._original.run([target.whole], self._original.place(layer.node))
         names = [layer.x] if target.other is None else [layer.x, target.other]
         new = self._smaller.run(names, self._smaller.place(layer.node))

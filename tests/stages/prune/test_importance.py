@@ -11,6 +11,8 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+from exact import made_up
+
 from compressor import graph
 from compressor.records import Model
 from compressor.stages.prune import importance
@@ -125,3 +127,95 @@ def test_there_is_a_score_for_each_unit_and_nothing_is_changed(make: Make) -> No
     after = {n: v.const_value.numpy() for n, v in coupled.model.graph.initializers.items()}
     assert all(np.array_equal(before[n], after[n]) for n in before)
     assert onnx.load(path).graph.initializer[0].name in before
+
+
+CHAIN = """g (float[1,3,6,6] x) => (float[1,4,6,6] y) {
+    a = Conv (x, w1, b1)
+    b = Relu (a)
+    y = Conv <pads: ints = [1,1,1,1]> (b, w2, b2)
+}"""
+
+
+def spread_of(features: int) -> importance.Spread:
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(500, features)) @ rng.normal(size=(features, features)) + rng.normal(size=features)
+    return importance.Spread(rows.mean(0), np.cov(rows.T, bias=True))
+
+
+def left(w: NDArray[Any], covariance: NDArray[Any], kept: list[int]) -> tuple[NDArray[Any], float]:
+    """Give the weights [out, features] that come nearest to w with these features alone, and the squared change."""
+    ridge = 1e-2 * np.trace(covariance) / len(covariance)
+    held = covariance + ridge * np.eye(len(covariance))
+    best = np.zeros_like(w)
+    best[:, kept] = np.linalg.solve(held[np.ix_(kept, kept)], held[kept] @ w.T).T
+    return best, float(np.trace((w - best) @ held @ (w - best).T))
+
+
+def test_the_unit_goes_that_costs_least_when_others_make_up_for_it_and_they_do(make: Make) -> None:
+    w = weights(w1=[6, 3, 1, 1], b1=[6], w2=[4, 6, 3, 3], b2=[4])
+    coupled = analyse(graph.load(make(CHAIN, w).path))
+    (group,) = coupled.groups
+    spread = spread_of(54)
+    found = list(importance.cutbacks(coupled, group, {"Conv_y": spread}, [1, 2, 3]))
+    matrix, alive = w["w2"].reshape(4, 54).astype(np.float64), list(range(6))
+    for cutback in found:
+        options = {u: [9 * v + k for v in alive if v != u for k in range(9)] for u in alive}
+        costs = {u: left(matrix, spread.covariance, kept)[1] for u, kept in options.items()}
+        gone = min(costs, key=lambda unit: costs[unit])
+        assert cutback.removed[-1] == group.units[gone]
+        wanted, _ = left(matrix, spread.covariance, options[gone])
+        assert np.allclose(cutback.weights["Conv_y"], wanted, atol=1e-6)
+        assert np.allclose(cutback.bias["Conv_y"], (matrix - wanted) @ spread.mean, atol=1e-6)
+        alive.remove(gone)
+
+
+def test_what_a_layer_reads_is_what_its_features_are(make: Make) -> None:
+    w = weights(w1=[6, 3, 1, 1], b1=[6], w2=[4, 6, 3, 3], b2=[4])
+    model = make(CHAIN, w)
+    coupled, samples = analyse(graph.load(model.path)), made_up(model, 40)
+    (reader,) = importance.readers(coupled, coupled.groups[0])
+    work = importance.spreads(coupled.model, [reader.layer], samples)
+    try:
+        while True:
+            next(work)
+    except StopIteration as end:
+        found = end.value["Conv_y"]
+    rows = []
+    for feed in samples:
+        a = np.einsum("oi,nihw->nohw", w["w1"][:, :, 0, 0], feed["x"]) + w["b1"][:, None, None]
+        b = np.pad(np.maximum(a, 0), ((0, 0), (0, 0), (1, 1), (1, 1)))[0]
+        rows += [b[:, i : i + 3, j : j + 3].ravel() for i in range(6) for j in range(6)]
+    assert np.allclose(found.mean, np.mean(rows, 0), atol=1e-3)
+    assert np.allclose(found.covariance, np.cov(np.array(rows).T, bias=True), atol=1e-3)
+
+
+def test_what_weights_say_is_nothing_goes_before_what_samples_say_is_nothing(make: Make) -> None:
+    w = weights(w1=[6, 3, 1, 1], b1=[6], w2=[4, 6, 3, 3], b2=[4])
+    w["w1"][4], w["b1"][4] = 0, 0
+    coupled = analyse(graph.load(make(CHAIN, w).path))
+    spread = spread_of(54)
+    spread.covariance[:9] = spread.covariance[:, :9] = 0  # of unit 0 no sample makes anything
+    spread.mean[:9] = 0
+    found = list(importance.cutbacks(coupled, coupled.groups[0], {"Conv_y": spread}, [1, 2]))
+    assert found[-1].removed == (4, 0)
+
+
+def test_behind_a_global_pool_few_samples_do_not_make_a_layer_seem_free(make: Make) -> None:
+    """12 rows fit any 32 features; what lies before the pool shows that they are independent."""
+    text = """g (float[1,3,6,6] x) => (float[1,4] y) {
+        a = Conv (x, w1, b1)
+        b = Relu (a)
+        p = GlobalAveragePool (b)
+        f = Flatten (p)
+        y = Gemm <transB = 1> (f, w2, b2)
+    }"""
+    model = make(text, weights(w1=[32, 3, 1, 1], b1=[32], w2=[4, 32], b2=[4]))
+    coupled = analyse(graph.load(model.path))
+    (reader,) = importance.readers(coupled, coupled.groups[0])
+    work = importance.spreads(coupled.model, [reader.layer], made_up(model, 12))
+    try:
+        while True:
+            next(work)
+    except StopIteration as end:
+        covariance = end.value["Gemm_y"].covariance
+    assert np.linalg.matrix_rank(covariance, tol=1e-5 * np.trace(covariance)) > 11

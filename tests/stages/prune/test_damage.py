@@ -1,0 +1,112 @@
+"""What is lost, by hand: squared changes over variances, measured on models whose outputs are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from exact import made_up
+from numpy.typing import NDArray
+
+from compressor import graph
+from compressor.records import Model
+from compressor.stages.prune import damage
+from compressor.stages.prune.damage import Reference, curves, plain
+from compressor.stages.prune.groups import analyse
+
+Make = Callable[..., Model]
+NET = """g (float[1,3,6,6] x) => (float[1,4,6,6] y) {
+    a = Conv (x, w1, b1)
+    b = Relu (a)
+    y = Conv (b, w2, b2)
+}"""
+SHAPES = {"w1": [16, 3, 1, 1], "b1": [16], "w2": [4, 16, 1, 1], "b2": [4]}
+TWO = "g (float[1,5] x) => (float[1,5] y, int64[1,1] z) { y = Mul (x, w) z = ArgMax <axis = 1> (y) }"
+
+
+def drawn() -> dict[str, NDArray[Any]]:
+    rng = np.random.default_rng(3)
+    return {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def drained(work: Any) -> Any:
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
+
+
+def test_the_loss_is_the_change_as_a_share_of_the_variance(make: Make, tmp_path: Path) -> None:
+    model = make(TWO, {"w": np.ones(5, np.float32)})
+    samples, opened = made_up(model, 30), graph.load(model.path)
+    reference = Reference(opened, samples, tmp_path)
+    assert reference.loss(opened) == 0
+    x = np.concatenate([feed["x"] for feed in samples])
+    scale = np.array([1, 1, 0, 2, 1], np.float32)
+    opened.graph.initializers["w"].const_value = ir.tensor(scale, name="w")
+    of_y = np.square(x * (scale - 1)).sum() / np.square(x - x.mean(0)).sum()
+    of_z = (x.argmax(1) != (x * scale).argmax(1)).mean()
+    assert reference.loss(opened) == pytest.approx((of_y + of_z) / 2, rel=1e-5)
+
+
+def test_what_is_not_finite_is_lost_altogether(make: Make, tmp_path: Path) -> None:
+    model = make(TWO, {"w": np.ones(5, np.float32)})
+    opened = graph.load(model.path)
+    reference = Reference(opened, made_up(model, 3), tmp_path)
+    opened.graph.initializers["w"].const_value = ir.tensor(np.full(5, np.nan, np.float32), name="w")
+    assert reference.loss(opened) == np.inf
+
+
+def test_a_curve_rises_and_is_0_as_long_as_what_goes_is_nothing(make: Make) -> None:
+    weights = drawn()
+    weights["w1"][[3, 7]], weights["b1"][[3, 7]] = 0, 0
+    model = make(NET, weights)
+    coupled = analyse(graph.load(model.path))
+    (curve,) = drained(curves(coupled, [0], made_up(model, 50), 1, None)).values()
+    assert curve.counts[0] == 0
+    assert curve.counts[-1] == 14  # an eighth stays
+    assert 2 in curve.counts
+    assert set(curve.order[:2]) == {3, 7}
+    losses = dict(zip(curve.counts, curve.losses, strict=True))
+    assert losses[2] == 0
+    assert list(curve.losses) == sorted(curve.losses)
+    assert curve.losses[-1] > 0.01
+
+
+def test_large_covariances_are_gathered_apart_and_nothing_changes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = NET.replace("y = Conv (b, w2, b2)", "c = Conv (b, w3) d = Relu (c) y = Conv (d, w2, b2)")
+    model = make(text, {**drawn(), "w3": np.random.default_rng(1).normal(size=(16, 16, 1, 1)).astype(np.float32)})
+    coupled, samples = analyse(graph.load(model.path)), made_up(model, 30)
+    together = drained(curves(coupled, [0, 1], samples, 4, None))
+    assert len(list(damage._together(coupled, [0, 1]))) == 1
+    monkeypatch.setattr(damage, "_TOGETHER_BYTES", 16 * 16 * 8)
+    assert len(list(damage._together(coupled, [0, 1]))) == 2
+    assert drained(curves(coupled, [0, 1], samples, 4, None)) == together
+    assert all(count % 4 == 0 for curve in together.values() for count in curve.counts)
+
+
+def test_of_large_models_fewer_samples_are_looked_at(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(NET, drawn())
+    coupled, seen = analyse(graph.load(model.path)), []
+    real = damage.Reference
+
+    def watched(opened: Any, samples: Any, folder: Path) -> Reference:
+        seen.append(len(samples))
+        return real(opened, samples, folder)
+
+    monkeypatch.setattr(damage, "Reference", watched)
+    for macs in (None, 10**9, 2 * 10**10, 10**14):
+        drained(curves(coupled, [0], made_up(model, 500), 4, macs))
+    assert seen == [100, 100, 50, 16]  # a fifth is held out; 3 levels and the original at 2e10: 4e12 / 8e10
+
+
+def test_without_a_look_all_groups_lose_the_same_share(make: Make) -> None:
+    model = make(NET, drawn())
+    (curve,) = plain(analyse(graph.load(model.path)), [0], 4).values()
+    assert curve.counts == (0, 4, 8, 12)
+    assert curve.losses == pytest.approx((0, 1 / 16, 1 / 4, 9 / 16))
