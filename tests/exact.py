@@ -11,6 +11,10 @@ from compressor.samples import Samples, synthetic
 EXACT = replace(schemes.by_name("x86-vnni") or schemes.SCHEMES[0], here=True)
 
 
-def made_up(model: Model, n: int) -> Samples:
-    shapes = {t.name: tuple(d if isinstance(d, int) else 1 for d in t.shape or ()) for t in model.inputs}
+def made_up(model: Model, n: int, sizes: int = 1) -> Samples:
+    """Draw samples; of open dimensions all but the first are of these sizes."""
+    shapes = {
+        t.name: tuple(d if isinstance(d, int) else sizes if axis else 1 for axis, d in enumerate(t.shape or ()))
+        for t in model.inputs
+    }
     return synthetic(model.inputs, shapes, n, 0, graph.index_limits(model.path))

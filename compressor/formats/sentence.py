@@ -23,7 +23,7 @@ def sentence(report: Report, escape: Escape = str) -> str:
     """Say what was chosen and what it gains and loses, and which gates decided; names go through `escape`."""
     chosen = chosen_trial(report)
     outcome = _NO_CHOICE[report.verdict] if chosen is None else _choice(report, chosen, escape)
-    return " ".join([outcome, *_deciding(report, escape)])
+    return " ".join([outcome, *_deciding(report, escape), *_not_built(report, escape)])
 
 
 def chosen_trial(report: Report) -> Trial | None:
@@ -77,6 +77,15 @@ def _deciding(report: Report, escape: Escape) -> Iterator[str]:
         told = (f"{escape(v.gate)} {MET[v.met]}, {escape(v.reason).rstrip('.')}" for v in decided)
         start = f"{escape(trial.rung)} did not pass" if report.verdict == "pass" else f"Decided at {escape(trial.rung)}"
         yield f"{start}: {'; '.join(told)}."
+
+
+def _not_built(report: Report, escape: Escape) -> Iterator[str]:
+    """Say which rungs could not be built where none of them was chosen."""
+    if report.chosen in {None, _BASELINE}:
+        for trial in report.trials:
+            if trial.failure:
+                why = f"{escape(trial.failure.stage)}, {escape(trial.failure.reason).rstrip('.')}"
+                yield f"{escape(trial.rung)} was not built: {why}."
 
 
 def _is_open(trial: Trial) -> bool:

@@ -72,6 +72,8 @@ def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Re
     settled = replace(settled, recipe=settled.recipe.model_copy(update={"rungs": climbed.rungs}))
     workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
     report = _report(settled, climbed.baseline, climbed.trials, folder)
+    if request.every or report.chosen in {None, recipe.BASELINE}:
+        report = replace(report, warnings=(*report.warnings, *_cut_short(settled, climbed.trials)))
     result = Result(replace(report, started=started, duration_s=time.monotonic() - begin), folder, settled.registry)
     write(result)
     return result
@@ -119,7 +121,7 @@ def _report(settled: Plan, baseline: Trial, trials: tuple[Trial, ...], folder: P
         schema_version=SCHEMA_VERSION,
         verdict=verdict,
         chosen=chosen,
-        warnings=(*settled.warnings, *_cut_short(settled, trials, verdict)),
+        warnings=settled.warnings,
         model=original(settled.model),
         data=data(settled),
         baseline=baseline,
@@ -133,10 +135,10 @@ def _report(settled: Plan, baseline: Trial, trials: tuple[Trial, ...], folder: P
     )
 
 
-def _cut_short(settled: Plan, trials: tuple[Trial, ...], verdict: str) -> tuple[str, ...]:
-    """Say why rungs were not climbed although none passed."""
+def _cut_short(settled: Plan, trials: tuple[Trial, ...]) -> tuple[str, ...]:
+    """Say why rungs were not climbed that should have been."""
     left = settled.recipe.rungs[len(trials) :]
-    if verdict == "pass" or not left or settled.evaluation is not None:
+    if not left or settled.evaluation is not None:
         return ()
     names = ", ".join(rung.name for rung in left)
     return (f"not climbed: {names}; what these rungs lose cannot be seen without evaluation data",)

@@ -111,13 +111,13 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
         models = graph.at_shapes(model, static), graph.open_model(out, static)
         pruned = replace(account.counted(coupled, removed, models, static), repaired=repaired)
         made_up = supply.calibration.source.synthetic
-        return Did(
-            account.told(pruned), pruned=pruned, notes=() if supply.steady else (_UNSTEADY,), uncalibrated=made_up
-        )
+        notes = [] if supply.steady else [_UNSTEADY]
+        if supply.steady and supply.held_out == supply.calibration:
+            notes.append(_FEW)
+        return Did(account.told(pruned), pruned=pruned, notes=tuple(notes), uncalibrated=made_up)
 
     def _removed(self, coupled: Coupled, model: Model, supply: Supply, static: Shapes) -> Work[frozenset[int]]:
-        eligible = [i for i, group in enumerate(coupled.groups) if self._may_shrink(group)]
-        multiple = self.multiple or 1
+        eligible, multiple = self._eligible(coupled), self.multiple or 1
         counted, wish = self._cost(coupled, model, supply, static), Wish(self.ratio, multiple, self.of)
         check(coupled.groups, eligible, counted, wish)
         if supply.steady:
@@ -128,7 +128,7 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
 
     def _measured(self, coupled: Coupled, model: Model, supply: Supply) -> Work[dict[int, Curve]]:
         """Measure what groups are worth, or read what another rung has measured."""
-        eligible = [i for i, group in enumerate(coupled.groups) if self._may_shrink(group)]
+        eligible = self._eligible(coupled)
         kept = supply.keeps("curves", model.path, _FORM, self.multiple, eligible)
         if not kept.exists():
             curves = yield from damage.curves(coupled, eligible, supply.calibration, self.multiple or 1, model.macs)
@@ -140,8 +140,12 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
         if self.of == "macs":
             return cost.macs(coupled, static)
         if self.of == "latency":
-            return cost.latency(coupled, static, runtime.node_ms(model.path, tuple(islice(supply.held_out, _PROFILED))))
+            return cost.latency(coupled, static, _node_ms(model, supply))
         return cost.parameters(coupled) if self.of == "parameters" else cost.channels(coupled)
+
+    def _eligible(self, coupled: Coupled) -> list[int]:
+        """Give the places of the groups that the settings let shrink."""
+        return [i for i, group in enumerate(coupled.groups) if self._may_shrink(group)]
 
     def _may_shrink(self, group: Group) -> bool:
         included = not self.include or _fits(group.makers, self.include)
@@ -170,6 +174,17 @@ def removable(path: Path, static: Shapes | None) -> tuple[Channels, ...]:
     return account.channels(coupled, None, static)
 
 
+def _node_ms(model: Model, supply: Supply) -> dict[str, float]:
+    """Time nodes, or read what was found for another rung."""
+    kept = supply.keeps("times", model.path)
+    if not kept.exists():
+        times = runtime.node_ms(model.path, tuple(islice(supply.held_out, _PROFILED)))
+        with workspace.replacing(kept) as temporary:
+            temporary.write_text(json.dumps(dict(times)))
+    read: dict[str, float] = json.loads(kept.read_text())
+    return read
+
+
 def _fits(names: Iterable[str], patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
@@ -182,8 +197,8 @@ def _check(coupled: Coupled, removed: frozenset[int], samples: Samples, paths: t
         graph.save(zeroed(coupled, removed), reference)
         try:
             yield from runtime.compare(original, reference, islice(samples, _COMPARED))
-        except RungError as error:  # the outputs are no longer finite, beside which all that is not finite is equal
-            raise RungError(_NOT_FINITE) from error
+        except RungError as error:  # such as outputs that are no longer finite, beside which all such are equal
+            raise RungError(f"{_INCOMPARABLE}: {error}") from error
         sqnr_db = yield from runtime.compare(reference, out, islice(samples, _COMPARED))
     for name, db in sqnr_db.items():
         if db < _SAME_DB:
@@ -207,14 +222,15 @@ def _repaired(
     return cut, Repaired(0, before, before)
 
 
-_NOT_FINITE = (
-    "with the weights of these channels set to 0 the model computes no finite numbers, so that the cut cannot be "
-    "checked; exclude the layers before divisions, powers and logarithms"
+_INCOMPARABLE = (
+    "with the weights of these channels set to 0 the model's outputs cannot be held against its own, so that the cut "
+    "cannot be checked; exclude the layers before divisions, powers, logarithms and what finds places in the data"
 )
 _UNSTEADY = (
     "the outputs of this model do not repeat: the same share of all layers went, the cut was not checked by running, "
     "and nothing was repaired"
 )
+_FEW = "samples are too few to hold any out: what pruning loses is told by those that it was fitted to"
 _QUANTIZED = (
     "the model is quantized already, and its scales belong to the channels that it has: prune the float model, "
     "quantize what comes of it"

@@ -1,6 +1,6 @@
 """How many units of each group go: what loses least for what is saved, rounded to what kernels like.
 
-Another way to share the loss out among groups is another price of a step in `_Group`.
+Another way to share the loss out among groups is another price of a step in `_entry`.
 """
 
 from __future__ import annotations

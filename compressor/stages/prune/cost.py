@@ -133,4 +133,4 @@ def _macs(node: ir.Node, amount: float) -> Iterator[Term]:
 
 
 def _all_axes(value: ir.Value) -> tuple[_Axis, ...]:
-    return tuple((value.name, axis) for axis in range(len(value.shape.dims)))
+    return () if value.shape is None else tuple((value.name, axis) for axis in range(len(value.shape.dims)))

@@ -1,14 +1,14 @@
-"""What a model loses when units of one group go: its outputs on samples that nothing was learnt from.
+"""What a model loses when units of one group go: its outputs on samples that nothing was learnt from, if there are 5.
 
 The loss is measured, not derived: on samples that a fit has seen it can seem a hundred times too small. Another measure
-of it is another sum in `Reference.loss`.
+of it is another sum in `_compared`.
 """
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +19,8 @@ from compressor import graph, runtime
 from compressor.records import Array, Progress, Work
 from compressor.samples import Samples
 from compressor.stages.prune.choose import Curve, steps_of
-from compressor.stages.prune.groups import Coupled
-from compressor.stages.prune.importance import Cutback, Spread, by_norm, cutbacks, readers, spreads
+from compressor.stages.prune.groups import Coupled, Group
+from compressor.stages.prune.importance import Cutback, Reader, by_norm, cutbacks, readers, spreads
 from compressor.stages.prune.layers import Layer, bias_of, layers, write
 from compressor.stages.prune.surgery import zeroed
 from compressor.stages.prune.walk import Spool
@@ -37,6 +37,7 @@ _CHECKED = 5
 _FEWEST, _MOST = 16, 256
 _ARITHMETIC = 4e12
 """Multiply-accumulates that measuring may take in all; of large models fewer samples are looked at."""
+_MOST_LOSS = 1e6
 _TOGETHER_BYTES = 512 << 20
 """Covariances that are gathered in one pass."""
 
@@ -53,21 +54,25 @@ def curves(
         multiple: Of channels that are left.
         macs: Of one inference.
     """
-    norms = by_norm(coupled)
+    known = list(layers(coupled.model))
+    norms, read = by_norm(coupled), {i: readers(coupled, coupled.groups[i], known) for i in which}
     levels = {i: _levels(steps_of(coupled.groups[i], multiple), norms[list(coupled.groups[i].units)]) for i in which}
     levels = {i: counts for i, counts in levels.items() if counts}
     learnt, checked = _divided(samples)
     runs = sum(map(len, levels.values())) + 1
-    n = min(max(int(_ARITHMETIC / (max(macs or 1, 1) * runs)), _FEWEST), _MOST)
+    n = min(max(int(_ARITHMETIC * samples.per_feed / (max(macs or 1, 1) * runs)), _FEWEST), _MOST)
     found: dict[int, Curve] = {}
     with tempfile.TemporaryDirectory() as folder:
         reference = Reference(coupled.model, checked.take(n, 0), Path(folder))
-        for together in _together(coupled, list(levels)):
-            wanted = {r.layer.node: r.layer for i in together for r in readers(coupled, coupled.groups[i])}
+        for together in _together({i: read[i] for i in levels}):
+            wanted = {reader.layer.node: reader.layer for i in together for reader in read[i]}
             spread = (yield from spreads(coupled.model, list(wanted.values()), learnt)) if wanted else {}
             for i in together:
                 yield Progress("measuring what groups of channels are worth", len(found), len(levels))
-                found[i] = _curve(coupled, i, levels[i], spread, reference)
+                group = coupled.groups[i]
+                cut = cutbacks(coupled.model, read[i], spread, norms[list(group.units)], levels[i])
+                losses = _losses(coupled, group, (cut, reference), {layer.node: layer for layer in known})
+                found[i] = _curve(group, losses, norms, levels[i][-1])
     return found
 
 
@@ -95,48 +100,62 @@ class Reference:
             samples: All of them are run each time.
             folder: Where to write.
         """
-        self._samples, self._folder = samples, folder
+        self._samples, self._folder, self._path = samples, folder, folder / "model.onnx"
         self._spools: dict[str, Spool] = {}
-        self._means: dict[str, Array] = {}
-        feeds = 0
         for outputs in self._run(model):
-            feeds += 1
             for name, value in outputs.items():
                 if name not in self._spools:
                     self._spools[name] = Spool(folder / f"{len(self._spools)}.reference")
-                    self._means[name] = np.zeros(value.shape)
                 self._spools[name].add(value)
-                if value.dtype.kind == "f":
-                    self._means[name] += value
-        self._means = {name: total / max(feeds, 1) for name, total in self._means.items()}
+        self._means = {name: self._mean(spool) for name, spool in self._spools.items()}
 
     def loss(self, model: ir.Model) -> float:
         """Give the squared change of the outputs as a share of their variance over samples, the mean of all outputs.
 
-        Of outputs that are no floating-point numbers, the share that differs. Infinite where one is not finite.
+        Of outputs that are no floating-point numbers, the share that differs. What is not finite in the original does
+        not count; elsewhere it makes the loss infinite, as does another shape.
         """
-        noise, power = dict.fromkeys(self._spools, 0.0), dict.fromkeys(self._spools, 0.0)
-        references = (
-            dict(zip(self._spools, arrays, strict=True)) for arrays in zip(*self._spools.values(), strict=True)
-        )
-        for wanted, found in zip(references, self._run(model), strict=True):
-            for name, value in found.items():
-                reference = wanted[name]
-                if value.dtype.kind != "f":
-                    noise[name] += float(np.count_nonzero(value != reference))
-                    power[name] += value.size
-                    continue
-                noise[name] += float(np.square(np.subtract(value, reference, dtype=np.float64)).sum())
-                power[name] += float(np.square(reference - self._means[name]).sum())
-        shares = [noise[name] / power[name] if power[name] else float(noise[name] > 0) for name in self._spools]
-        mean = sum(shares) / max(len(shares), 1)
+        totals = dict.fromkeys(self._spools, np.zeros(3))
+        references = zip(*self._spools.values(), strict=True)
+        for arrays, found in zip(references, self._run(model), strict=True):
+            for name, wanted in zip(self._spools, arrays, strict=True):
+                totals[name] = totals[name] + _compared(wanted, found[name], self._means[name])
+        shares = [noise / (spread or power or 1.0) for noise, spread, power in totals.values()]
+        mean = float(np.mean(shares)) if shares else 0.0
         return mean if math.isfinite(mean) else math.inf
 
+    def _mean(self, spool: Spool) -> Array:
+        """Give the mean of all samples of an output; 0 where they have no common shape, or are no numbers."""
+        total, n = np.zeros(()), 0
+        for array in spool:
+            of_feed = array.sum(0, keepdims=True) if self._samples.per_feed > 1 and array.ndim else array
+            if array.dtype.kind != "f" or (n and of_feed.shape != total.shape):
+                return np.zeros(())
+            with np.errstate(invalid="ignore"):  # infinities of both signs
+                total = total + of_feed
+            n += 1 if of_feed is array else len(array)
+        return total / max(n, 1)
+
     def _run(self, model: ir.Model) -> Iterator[Mapping[str, Array]]:
-        graph.save(model, path := self._folder / "model.onnx")
-        with closing(runtime.load(path, runtime.options(1, spinning=False))) as session:
+        graph.save(model, self._path)
+        with closing(runtime.load(self._path, runtime.options(1, spinning=False))) as session:
             for feed in self._samples:
-                yield session(feed)
+                outputs = {name: np.asarray(value) for name, value in session(feed).items()}
+                yield {
+                    name: value.astype(np.str_) if value.dtype == object else value for name, value in outputs.items()
+                }
+
+
+def _compared(wanted: Array, found: Array, mean: Array) -> Array:
+    """Give the power of the change, of the output around its mean, and of the output."""
+    if wanted.shape != found.shape:
+        return np.array([math.inf, 0, 0])
+    if wanted.dtype.kind != "f":
+        return np.array([np.count_nonzero(wanted != found), wanted.size, wanted.size])
+    finite = np.isfinite(wanted)
+    with np.errstate(invalid="ignore"):
+        parts = [(found.astype(np.float64) - wanted)[finite], (wanted - mean)[finite], wanted[finite]]
+        return np.array([np.square(part, dtype=np.float64).sum() for part in parts])
 
 
 def _divided(samples: Samples) -> tuple[Samples, Samples]:
@@ -153,49 +172,47 @@ def _levels(steps: Sequence[int], norms: Array) -> list[int]:
     return sorted(near | {step for step in steps if step <= dead < step + steps[0]})
 
 
-def _together(coupled: Coupled, which: Sequence[int]) -> Iterator[list[int]]:
-    """Divide groups so that the covariances of what reads them fit into memory."""
+def _together(read: Mapping[int, Sequence[Reader]]) -> Iterator[list[int]]:
+    """Divide groups so that the covariances of what reads them fit into memory, or those of a single group."""
     batch: list[int] = []
-    held: set[str] = set()
-    size = 0
-    for i in which:
-        new = {
-            r.layer.node: 8 * r.layer.n_features**2
-            for r in readers(coupled, coupled.groups[i])
-            if r.layer.node not in held
-        }
-        if batch and size + sum(new.values()) > _TOGETHER_BYTES:
+    held: dict[str, int] = {}
+    for i, each in read.items():
+        sizes = {reader.layer.node: 8 * reader.layer.n_features**2 for reader in each}
+        if batch and sum((held | sizes).values()) > _TOGETHER_BYTES:
             yield batch
-            batch, held, size = [], set(), 0
-            new = {r.layer.node: 8 * r.layer.n_features**2 for r in readers(coupled, coupled.groups[i])}
+            batch, held = [], {}
         batch.append(i)
-        held |= set(new)
-        size += sum(new.values())
+        held |= sizes
     if batch:
         yield batch
 
 
-def _curve(
-    coupled: Coupled, i: int, levels: Sequence[int], spread: Mapping[str, Spread], reference: Reference
-) -> Curve:
-    known = {layer.node: layer for layer in layers(coupled.model)}
-    counts, losses = [0], [0.0]
+def _losses(
+    coupled: Coupled, group: Group, looked: tuple[Iterator[Cutback], Reference], known: Mapping[str, Layer]
+) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Give units in the order in which they go, and what is lost then, as long as there is something left to lose."""
+    cut, reference = looked
+    for cutback in cut:
+        order = tuple(group.units[place] for place in cutback.removed)
+        model = zeroed(coupled, frozenset(order))
+        for node, weights in cutback.weights.items():
+            write(model, known[node], weights[None], bias_of(coupled.model, known[node]) + cutback.bias[node])
+        loss = reference.loss(model)
+        yield order, loss
+        if loss > _HOPELESS:
+            return
+
+
+def _curve(group: Group, losses: Iterable[tuple[tuple[int, ...], float]], norms: Array, most: int) -> Curve:
+    """Put a curve together; beyond what was looked at the loss goes on as before, in the order of weights' norms."""
+    counts, found = [0], [0.0]
     order: tuple[int, ...] = ()
-    for cutback in cutbacks(coupled, coupled.groups[i], spread, levels):
-        order = cutback.removed
-        if losses[-1] < _HOPELESS:
-            loss = reference.loss(_cut_back(coupled, known, cutback))
-        else:
-            loss = losses[-1] * len(order) / counts[-1]
+    for order, loss in losses:
         counts.append(len(order))
-        losses.append(min(max(loss, losses[-1]), 1e6))
-    return Curve(order, tuple(counts), tuple(losses))
-
-
-def _cut_back(coupled: Coupled, known: Mapping[str, Layer], cutback: Cutback) -> ir.Model:
-    """Give the model without the units, of its old size, with what read them making up for it."""
-    model = zeroed(coupled, frozenset(cutback.removed))
-    for node, weights in cutback.weights.items():
-        layer = known[node]
-        write(model, layer, weights[None], bias_of(coupled.model, layer) + cutback.bias[node])
-    return model
+        found.append(min(max(loss, found[-1]), _MOST_LOSS))
+    if counts[-1] < most:
+        left = sorted(set(group.units) - set(order), key=lambda unit: (norms[unit], unit))
+        order = (*order, *left[: most - len(order)])
+        found.append(found[-1] * most / counts[-1])
+        counts.append(most)
+    return Curve(order, tuple(counts), tuple(found))

@@ -10,7 +10,7 @@ Another score is another class like `_Surgeon`.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from compressor.records import Array, Progress, Work
 from compressor.samples import Samples
 from compressor.stages.prune.constants import constant
 from compressor.stages.prune.groups import STAYS, Coupled, Group
-from compressor.stages.prune.layers import Layer, layers, sampled, weights_of
+from compressor.stages.prune.layers import Layer, sampled, weights_of
 from compressor.stages.prune.moments import Moments
 from compressor.stages.prune.walk import Walk
 
@@ -35,6 +35,7 @@ _DEAD = -1.0
 """What a unit costs that weights say is nothing: others may only be nothing for these samples."""
 _FEW_ROWS = 8
 """With fewer rows a feature, a covariance fits the samples rather than the layer."""
+_ONE_BY_ONE = 256
 _POOLS = frozenset({"GlobalAveragePool", "ReduceMean"})
 _PASSED = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze"})
 
@@ -57,7 +58,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Cutback:
-    """What is left of the layers that read a group when the units `removed` are gone, in the order of their going.
+    """What is left of the layers that read a group when some units are gone: `removed`, places in the group, in order.
 
     `weights`: by layer, [out, features], 0 where it read them; `bias`: what to add to its bias, [out].
     """
@@ -88,10 +89,10 @@ def by_norm(coupled: Coupled) -> Array:
     return scores
 
 
-def readers(coupled: Coupled, group: Group) -> list[Reader]:
-    """Give the layers that sum over units of a group and can make up for those that go."""
+def readers(coupled: Coupled, group: Group, known: Iterable[Layer]) -> list[Reader]:
+    """Give those of the known layers that sum over units of a group and can make up for those that go."""
     found = []
-    for layer in layers(coupled.model):
+    for layer in known:
         key = (layer.weights, layer.summed)
         if key in group.slices and key in coupled.summed and layer.groups == 1:
             units = np.repeat(coupled.units[key], layer.kernel)
@@ -103,12 +104,13 @@ def spreads(model: ir.Model, wanted: Sequence[Layer], samples: Samples) -> Work[
     """Give what layers read in a model, by node, in one pass over the samples."""
     pools = {layer.node: before for layer in wanted if (before := _before_pool(model, layer))}
     names = list(dict.fromkeys([name for layer in wanted for name in (layer.x, layer.y)] + [*pools.values()]))
-    read, unpooled = ({layer.node: Moments(centred=True, parts=1) for layer in wanted} for _ in range(2))
+    read, unpooled = ({layer.node: Moments(centred=layer.biased, parts=1) for layer in wanted} for _ in range(2))
     with tempfile.TemporaryDirectory() as folder:
-        for feed, found in enumerate(Walk(model, samples, Path(folder)).run(names, 0)):
-            yield Progress("looking at what layers read", feed, len(samples))
+        walk = Walk(model, samples, Path(folder))
+        for feed, found in enumerate(walk.run(names, 0)):
+            yield Progress("looking at what layers read", feed, walk.feeds)
             for layer in wanted:
-                places = sampled(layer, found[layer.y], len(samples), feed)
+                places = sampled(layer, found[layer.y], walk.feeds, feed)
                 _add(read[layer.node], layer.features(found[layer.x], places))
                 if layer.node in pools:
                     whole = found[pools[layer.node]]
@@ -116,29 +118,34 @@ def spreads(model: ir.Model, wanted: Sequence[Layer], samples: Samples) -> Work[
     return {node: _spread(read[node], unpooled[node] if node in pools else None) for node in read}
 
 
-def cutbacks(coupled: Coupled, group: Group, spread: Mapping[str, Spread], levels: Sequence[int]) -> Iterator[Cutback]:
-    """Remove the units of a group one by one, always the one that costs least, and give what is left at these counts.
+def cutbacks(
+    model: ir.Model, read: Sequence[Reader], spread: Mapping[str, Spread], norms: Array, levels: Sequence[int]
+) -> Iterator[Cutback]:
+    """Remove the units of a group, always those that cost least, and give what is left at these counts.
+
+    Of up to 256 units they go one by one, of more so many at once that scoring them does not take hours.
 
     Args:
-        coupled: What the group is of.
-        group: Whose units go.
-        spread: What the layers that read it read.
+        model: What the group is of.
+        read: The layers that read it.
+        spread: What those read.
+        norms: How much the weights of each unit matter, [units]; those of 0 go first.
         levels: Ascending.
     """
-    surgeons = [_Surgeon(coupled.model, reader, spread[reader.layer.node]) for reader in readers(coupled, group)]
-    norms = by_norm(coupled)[list(group.units)]
-    alive = np.ones(len(group.units), bool)
+    surgeons = [_Surgeon(model, reader, spread[reader.layer.node]) for reader in read]
+    alive = np.ones(len(norms), bool)
     order: list[int] = []
-    while len(order) < levels[-1]:
-        costs = sum((surgeon.costs(alive) for surgeon in surgeons), np.zeros(len(alive))) if surgeons else norms
-        unit = int(np.argmin(np.where(alive, np.where(norms, costs, _DEAD), np.inf)))
-        for surgeon in surgeons:
-            surgeon.remove(unit)
-        alive[unit] = False
-        order.append(group.units[unit])
-        if len(order) in levels:
-            weights = {surgeon.node: surgeon.weights.copy() for surgeon in surgeons}
-            yield Cutback(tuple(order), weights, {surgeon.node: surgeon.bias() for surgeon in surgeons})
+    for level in levels:
+        while len(order) < level:
+            costs = sum((surgeon.costs(alive) for surgeon in surgeons), np.zeros(len(alive))) if surgeons else norms
+            ranked = np.argsort(np.where(alive, np.where(norms, costs, _DEAD), np.inf), kind="stable")
+            for unit in ranked[: min(max(len(norms) // _ONE_BY_ONE, 1), level - len(order))].tolist():
+                for surgeon in surgeons:
+                    surgeon.remove(unit)
+                alive[unit] = False
+                order.append(unit)
+        weights = {surgeon.node: surgeon.weights.copy() for surgeon in surgeons}
+        yield Cutback(tuple(order), weights, {surgeon.node: surgeon.bias() for surgeon in surgeons})
 
 
 class _Surgeon:
@@ -200,8 +207,18 @@ def _before_pool(model: ir.Model, layer: Layer) -> str | None:
     if node is None or node.op_type not in _POOLS:
         return None
     value = node.inputs[0]
-    matches = value.shape is not None and len(value.shape.dims) > 2 and value.shape[1] == layer.n_features  # noqa: PLR2004
-    return str(value.name) if matches else None
+    if value.shape is None or len(value.shape.dims) < 3 or value.shape[1] != layer.n_features:  # noqa: PLR2004
+        return None
+    return str(value.name) if node.op_type == "GlobalAveragePool" or _averages_places(node) else None
+
+
+def _averages_places(node: ir.Node) -> bool:
+    """Tell whether a ReduceMean leaves batch and channels, and nothing else."""
+    ranks = len(node.inputs[0].shape.dims)
+    given = node.attributes.get_ints("axes", None)
+    if given is None and len(node.inputs) > 1 and (array := constant(node.inputs[1])) is not None:
+        given = array.tolist()
+    return given is not None and {axis % ranks for axis in given} == set(range(2, ranks))
 
 
 def _squares(array: Array, axis: int) -> Array:

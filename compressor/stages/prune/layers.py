@@ -17,6 +17,7 @@ import numpy as np
 from compressor.graph import count
 from compressor.records import Array
 from compressor.stages.prune.constants import constant
+from compressor.stages.prune.surgery import free_name
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -25,17 +26,33 @@ _ROWS_A_FEATURE, _FEWEST_A_FEATURE = 60, 5
 _FEWEST_ROWS, _MOST_ROWS = 20_000, 200_000
 _MOST_PRODUCTS = 4e11
 """Rows that are looked at in all: more make a better fit, for up to some ten seconds of arithmetic a layer."""
-_FEWEST_AXES = 3  # of a convolution's input: batch, channels, one that it slides over
+_MOST_FEATURES = 6144
+"""Of more, a covariance and what is computed from it would take more than 2 GB."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a convolution slides, one number an axis: kernel, stride, dilation, padding before and after."""
+    """How a convolution slides, one number an axis: kernel, stride, dilation, padding before and after.
+
+    `auto`: SAME_UPPER or SAME_LOWER where the padding follows from the input's size instead.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[tuple[int, int], ...]
+    auto: str = ""
+
+    def padding(self, sizes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """Give the padding of an input of these sizes."""
+        if not self.auto:
+            return self.pads
+        wanted = [
+            max((-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size, 0)
+            for size, stride, k, dilation in zip(sizes, self.strides, self.kernel, self.dilations, strict=True)
+        ]
+        halves = [(n // 2, n - n // 2) for n in wanted]
+        return tuple(half if self.auto == "SAME_UPPER" else half[::-1] for half in halves)
 
 
 @dataclass(frozen=True)
@@ -103,12 +120,12 @@ class Layer:
         return picked.transpose(1, 0, 3, 2).reshape(self.groups, batch * len(places), -1)
 
     def places(self, y: Array) -> int:
-        """Count the places of an output that `features` and `outputs` can be asked for."""
+        """Count the places of an output that `features` and `rows` can be asked for."""
         return y.size // y.shape[-1] if self.window is None else prod(y.shape[2:])
 
 
 def layers(model: ir.Model) -> Iterator[Layer]:
-    """Give the layers of a model in normal form whose shapes are inferred, in the order of the graph."""
+    """Give the layers of a model in normal form whose ranks are inferred, in the order of the graph."""
     for node in model.graph:
         if node.domain not in count.STANDARD_DOMAINS or node.op_type not in {"Conv", "Gemm", "MatMul"}:
             continue
@@ -116,18 +133,18 @@ def layers(model: ir.Model) -> Iterator[Layer]:
         if constant(weights) is None or len(weights.uses()) > 1 or not weights.dtype.is_floating_point():
             continue
         found = _convolution(node) if node.op_type == "Conv" else _product(node)
-        if found is not None:
+        if found is not None and found.n_features <= _MOST_FEATURES:
             yield found
 
 
-def sampled(layer: Layer, y: Array, n: int, feed: int) -> Array:
-    """Draw places of an output, so that of `n` feeds together there are enough rows for its features, and no more.
+def sampled(layer: Layer, y: Array, feeds: int, feed: int) -> Array:
+    """Draw places of an output, so that all feeds together give enough rows for its features, and no more.
 
-    `feed`: its number, from which they are drawn.
+    `feed`: the number of this one, from which they are drawn.
     """
     features = layer.n_features
     most = min(_ROWS_A_FEATURE * features, _MOST_ROWS, _MOST_PRODUCTS / features**2)
-    rows = int(max(most, _FEWEST_A_FEATURE * features, _FEWEST_ROWS)) // n
+    rows = int(max(most, _FEWEST_A_FEATURE * features, _FEWEST_ROWS)) // (feeds * (len(y) if layer.window else 1))
     there = layer.places(y)
     return np.sort(np.random.default_rng(feed).choice(there, min(max(rows, 1), there), replace=False))
 
@@ -136,24 +153,32 @@ def write(model: ir.Model, layer: Layer, matrix: Array, bias: Array) -> None:
     """Put weights [groups, out, features] and a bias [channels] into a model that is ours to change."""
     import onnx_ir as ir
 
-    initializers = model.graph.initializers
-    weights = initializers[layer.weights]
+    weights = model.graph.initializers[layer.weights]
     new = layer.unmatrix(matrix, weights.const_value.numpy())
     weights.const_value = ir.tensor(new, dtype=weights.const_value.dtype, name=weights.name)
-    if not layer.biased:
-        return
-    bias = (bias / layer.scales[1]).astype(new.dtype)
-    if layer.bias is not None and len(initializers[layer.bias].uses()) == 1:
-        old = initializers[layer.bias]
+    if layer.biased:
+        _write_bias(model, layer, (bias / layer.scales[1]).astype(new.dtype))
+
+
+def _write_bias(model: ir.Model, layer: Layer, bias: Array) -> None:
+    """Change the bias, or give the layer one of its own where it has none or shares it."""
+    import onnx_ir as ir
+
+    old = model.graph.initializers[layer.bias] if layer.bias is not None else None
+    if old is not None and len(old.uses()) == 1 and not old.is_graph_output():
         shape = old.const_value.shape.numpy() if old.const_value.size == bias.size else bias.shape
-        old.const_value = ir.tensor(bias.reshape(shape), dtype=weights.const_value.dtype, name=old.name)
+        old.const_value = ir.tensor(bias.reshape(shape), dtype=old.const_value.dtype, name=old.name)
         old.shape = ir.Shape(shape)
         return
-    node = next(node for node in model.graph if node.name == layer.node)
-    value = ir.val(f"{layer.weights}.bias", const_value=ir.tensor(bias, name=f"{layer.weights}.bias"))
+    (node,) = (node for node in model.graph if any(output.name == layer.y for output in node.outputs))
+    name = free_name(model.graph, f"{layer.weights}.bias")
+    dtype = model.graph.initializers[layer.weights].const_value.dtype
+    value = ir.val(name, const_value=ir.tensor(bias, dtype=dtype, name=name))
     model.graph.register_initializer(value)
-    node.resize_inputs(3)
-    node.replace_input_with(2, value)
+    place = 2 if old is None else next(i for i, given in enumerate(node.inputs) if given is old)
+    if place >= len(node.inputs):
+        node.resize_inputs(place + 1)
+    node.replace_input_with(place, value)
 
 
 def weights_of(model: ir.Model, layer: Layer) -> Array:
@@ -173,78 +198,77 @@ def bias_of(model: ir.Model, layer: Layer) -> Array:
 
 def _convolution(node: ir.Node) -> Layer | None:
     x, weights, y = node.inputs[0], node.inputs[1], node.outputs[0]
-    shape = x.shape
-    if shape is None or len(shape.dims) < _FEWEST_AXES or not all(isinstance(dim, int) for dim in shape.dims[2:]):
-        return None
-    window = _window(node, tuple(shape.dims[2:]), tuple(weights.shape.numpy()[2:]))
     bias = node.inputs[2] if len(node.inputs) > 2 else None  # noqa: PLR2004 - input `B`
     if bias is not None and constant(bias) is None:
         return None
-    groups = node.attributes.get_int("group", 1)
-    name = None if bias is None else bias.name
+    shape = weights.shape.numpy()
     return Layer(
-        *(node.name, x.name, y.name, weights.name, name),
+        *(node.name, x.name, y.name, weights.name, None if bias is None else bias.name),
         biased=True,
         axis=1,
-        n_features=prod(weights.shape.numpy()[1:]),
-        groups=groups,
-        window=window,
+        n_features=prod(shape[1:]),
+        groups=node.attributes.get_int("group", 1),
+        window=_window(node, tuple(shape[2:])),
     )
 
 
-def _window(node: ir.Node, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> Window:
+def _window(node: ir.Node, kernel: tuple[int, ...]) -> Window:
     ones = (1,) * len(kernel)
-    strides = tuple(node.attributes.get_ints("strides", ones))
-    dilations = tuple(node.attributes.get_ints("dilations", ones))
     auto = node.attributes.get_string("auto_pad", "NOTSET")
-    flat = tuple(node.attributes.get_ints("pads", (0,) * (2 * len(kernel))))
-    pads = tuple(zip(flat[: len(kernel)], flat[len(kernel) :], strict=True))
-    if auto.startswith("SAME"):
-        wanted = [
-            max((-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size, 0)
-            for size, stride, k, dilation in zip(sizes, strides, kernel, dilations, strict=True)
-        ]
-        pads = tuple((n // 2, n - n // 2) if auto == "SAME_UPPER" else (n - n // 2, n // 2) for n in wanted)
-    elif auto == "VALID":
-        pads = ((0, 0),) * len(kernel)
-    return Window(kernel, strides, dilations, pads)
+    flat = (
+        tuple(node.attributes.get_ints("pads", (0,) * (2 * len(kernel))))
+        if auto == "NOTSET"
+        else (0,) * 2 * len(kernel)
+    )
+    return Window(
+        kernel,
+        strides=tuple(node.attributes.get_ints("strides", ones)),
+        dilations=tuple(node.attributes.get_ints("dilations", ones)),
+        pads=tuple(zip(flat[: len(kernel)], flat[len(kernel) :], strict=True)),
+        auto=auto if auto.startswith("SAME") else "",
+    )
 
 
 def _product(node: ir.Node) -> Layer | None:
-    x, weights, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    x, weights = node.inputs[0], node.inputs[1]
     if len(weights.shape.dims) != 2 or x.shape is None or len(x.shape.dims) < 2:  # noqa: PLR2004 - a matrix, rows
         return None
-    if node.op_type == "MatMul":
-        added = _added(y)
-        return Layer(
-            *(node.name, x.name, (added[1] if added else y).name, weights.name, added[0].name if added else None),
-            biased=added is not None,
-            axis=-1,
-            n_features=weights.shape[0],
-            turned=True,
-        )
+    return _matmul(node) if node.op_type == "MatMul" else _gemm(node)
+
+
+def _matmul(node: ir.Node) -> Layer:
+    """Describe a product with the addition of a bias behind it, if there is one."""
+    x, weights, y, bias = node.inputs[0], node.inputs[1], node.outputs[0], None
+    uses = y.uses()
+    if len(uses) == 1 and not y.is_graph_output() and uses[0].node.op_type == "Add":
+        other = uses[0].node.inputs[1 - uses[0].idx]
+        if _is_vector(other, weights.shape[1]):
+            y, bias = uses[0].node.outputs[0], other.name
+    return Layer(
+        *(node.name, x.name, y.name, weights.name, bias),
+        biased=bias is not None,
+        axis=-1,
+        n_features=weights.shape[0],
+        turned=True,
+    )
+
+
+def _gemm(node: ir.Node) -> Layer | None:
+    x, weights, y = node.inputs[0], node.inputs[1], node.outputs[0]
     bias = node.inputs[2] if len(node.inputs) > 2 else None  # noqa: PLR2004 - input `C`
-    channels = weights.shape[0 if node.attributes.get_int("transB", 0) else 1]
-    if node.attributes.get_int("transA", 0) or (bias is not None and not _is_vector(bias, channels)):
+    turned = not node.attributes.get_int("transB", 0)
+    scales = node.attributes.get_float("alpha", 1.0), node.attributes.get_float("beta", 1.0)
+    channels = weights.shape[1 if turned else 0]
+    if node.attributes.get_int("transA", 0) or 0 in scales or (bias is not None and not _is_vector(bias, channels)):
         return None
     return Layer(
         *(node.name, x.name, y.name, weights.name, None if bias is None else bias.name),
         biased=True,
         axis=-1,
-        n_features=weights.shape[1 if node.attributes.get_int("transB", 0) else 0],
-        turned=not node.attributes.get_int("transB", 0),
-        scales=(node.attributes.get_float("alpha", 1.0), node.attributes.get_float("beta", 1.0)),
+        n_features=weights.shape[0 if turned else 1],
+        turned=turned,
+        scales=scales,
     )
-
-
-def _added(y: ir.Value) -> tuple[ir.Value, ir.Value] | None:
-    """Give the bias that is added to a matrix product, and the sum; None where there is none."""
-    uses = y.uses()
-    if len(uses) != 1 or y.is_graph_output() or uses[0].node.op_type != "Add":
-        return None
-    add = uses[0].node
-    other = add.inputs[1 - uses[0].idx]
-    return (other, add.outputs[0]) if y.shape is not None and _is_vector(other, y.shape[-1]) else None
 
 
 def _is_vector(value: ir.Value, channels: object) -> bool:
@@ -255,20 +279,17 @@ def _is_vector(value: ir.Value, channels: object) -> bool:
 
 def _columns(x: Array, window: Window, places: Array) -> Array:
     """Give what the kernel sees, [batch, channels, places, kernel]."""
-    padded = np.pad(x, ((0, 0), (0, 0), *window.pads)) if any(map(any, window.pads)) else x
-    picked = np.unravel_index(places, _output(x.shape[2:], window))
-    corners = [place * stride for place, stride in zip(picked, window.strides, strict=True)]
+    pads = window.padding(x.shape[2:])
+    padded = np.pad(x, ((0, 0), (0, 0), *pads)) if any(map(any, pads)) else x
+    sizes = [
+        (size - dilation * (kernel - 1) - 1) // stride + 1
+        for size, dilation, kernel, stride in zip(
+            padded.shape[2:], window.dilations, window.kernel, window.strides, strict=True
+        )
+    ]
+    corners = [at * stride for at, stride in zip(np.unravel_index(places, sizes), window.strides, strict=True)]
     seen = []
     for offset in product(*map(range, window.kernel)):
         at: list[Any] = [c + o * d for c, o, d in zip(corners, offset, window.dilations, strict=True)]
         seen.append(padded[(slice(None), slice(None), *at)])
     return np.stack(seen, -1)
-
-
-def _output(sizes: tuple[int, ...], window: Window) -> tuple[int, ...]:
-    return tuple(
-        (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
-        for size, (before, after), dilation, kernel, stride in zip(
-            sizes, window.pads, window.dilations, window.kernel, window.strides, strict=True
-        )
-    )

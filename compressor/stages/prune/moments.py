@@ -64,6 +64,12 @@ class Moments:
         )
         self._xx, self._xy = (np.zeros((parts, groups, features, n)) for n in (features, outputs))
 
+    def counted(self) -> Array:
+        """Give the number of rows of each part."""
+        for part in range(len(self.rows)):
+            self._sum(part)
+        return self.rows
+
     def of(self, *parts: int) -> Summed:
         """Give means and covariances over these parts; without `centred`, zeros and mean products."""
         for part in parts:
@@ -108,13 +114,21 @@ class Linear:
     weights: Array
     bias: Array
 
+    def __call__(self, x: Array) -> Array:
+        """Give what it makes of rows [groups, rows, features], float32."""
+        made: Array = x @ self.weights.transpose(0, 2, 1).astype(np.float32) + self.bias[:, None].astype(np.float32)
+        return made
+
 
 def fitted(moments: Moments, now: Linear) -> Linear | None:
     """Give weights and bias that make more of y out of x than those now, by rows that they were not fitted to.
 
     Of ridge regressions towards the weights as they are, that whose error on the rows to check is least is fitted again
-    to all rows. Weights stay, with another bias, where no regression helps; None where that does not either.
+    to all rows. Weights stay, with another bias, where no regression helps; None where that does not either, or where
+    there are no rows to check on.
     """
+    if not moments.counted().all():
+        return None
     fit, check = moments.of(0), moments.of(1)
     least = check.error(now.weights, now.bias)
     if least <= _EXACT * check.yy:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compressor.graph import shapes
-from compressor.records import Array, Progress, Work
+from compressor.records import Array, Progress, Shapes, Work
 from compressor.samples import Samples
 from compressor.stages.prune.constants import constant
 from compressor.stages.prune.groups import Coupled, captured
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _CHECKED = 5
-"""Every fifth feed is held out to choose how much is changed."""
+"""Every fifth feed is held out to choose how much is changed; of fewer than two such, every fifth row."""
 _Bounds = tuple[float, float]
 
 
@@ -48,12 +48,12 @@ def reconstruct(
         pruned: What is left.
         samples: What both are run on.
     """
-    repaired = pruned.clone()
+    repaired, first = pruned.clone(), next(iter(samples))
     with tempfile.TemporaryDirectory() as folder:
         walks = tuple(Walk(model, samples, Path(folder)) for model in (coupled.model, repaired))
         cut = Cut(coupled, removed)
-        repair = _Repair(cut, repaired, walks, len(samples))
-        todo = _targets(coupled, cut, repaired)
+        repair = _Repair(cut, repaired, walks)
+        todo = _targets(coupled, cut, repaired, {name: array.shape for name, array in first.items()})
         changed = 0
         for number, (layer, target) in enumerate(todo):
             yield Progress("repairing layers", number, len(todo))
@@ -74,12 +74,12 @@ class _Target:
     bounds: _Bounds | None
 
 
-def _targets(coupled: Coupled, cut: Cut, pruned: ir.Model) -> list[tuple[Layer, _Target]]:
+def _targets(coupled: Coupled, cut: Cut, pruned: ir.Model, static: Shapes) -> list[tuple[Layer, _Target]]:
     """Give the layers that read, or whose output is added to, something else than in the original, in order."""
     known = {layer.node for layer in layers(coupled.model)}
     found = {layer.node: layer for layer in layers(pruned) if layer.node in known}
     differs = {name for name, axis in coupled.summed if cut.shrinks(name, axis)}
-    values = {output.name: output for node in pruned.graph for output in node.outputs}
+    values = {output.name: output for node in shapes.settled(pruned, static).graph for output in node.outputs}
     there = {value.name for value in pruned.graph.inputs}
     todo = []
     for node in pruned.graph:
@@ -98,7 +98,7 @@ def _target(y: ir.Value, there: Collection[str]) -> _Target:
     uses = y.uses()
     if len(uses) == 1 and not y.is_graph_output() and uses[0].node.op_type == "Add":
         other, whole = uses[0].node.inputs[1 - uses[0].idx], uses[0].node.outputs[0]
-        if other.name in there and _same_shape(other, y):
+        if other.name in there and _is_static(y) and other.shape == y.shape:
             return _Target(str(whole.name), str(other.name), _bounds(whole))
     return _Target(str(y.name), None, _bounds(y))
 
@@ -106,8 +106,8 @@ def _target(y: ir.Value, there: Collection[str]) -> _Target:
 class _Repair:
     """Steps through the original and the smaller model side by side."""
 
-    def __init__(self, cut: Cut, pruned: ir.Model, walks: tuple[Walk, ...], n: int) -> None:
-        self._cut, self._pruned, self._n = cut, pruned, n
+    def __init__(self, cut: Cut, pruned: ir.Model, walks: tuple[Walk, ...]) -> None:
+        self._cut, self._pruned, self._feeds = cut, pruned, walks[0].feeds
         self._original, self._smaller = walks
 
     def solve(self, layer: Layer, target: _Target) -> bool:
@@ -125,36 +125,40 @@ class _Repair:
         """Sum over the samples; with weights that there are now, towards targets that only count within the bounds."""
         moments = Moments(centred=layer.biased)
         for feed, (x, whole, other) in enumerate(self._seen(layer, target)):
-            places = sampled(layer, whole, self._n, feed)
+            places = sampled(layer, whole, self._feeds, feed)
             features, wanted = layer.features(x, places), layer.rows(whole, places)
             added = layer.rows(other, places) if other is not None else np.float32(0)
             if now is not None and target.bounds:
-                given = features @ now.weights.transpose(0, 2, 1).astype(np.float32) + now.bias[:, None].astype(
-                    np.float32
-                )
-                wanted = _within(wanted, given + added, target.bounds)
-            moments.add(features, wanted - added, int(feed % _CHECKED == _CHECKED - 1))
+                wanted = _within(wanted, now(features) + added, target.bounds)
+            self._add(moments, (features, wanted - added), feed)
         return moments
+
+    def _add(self, moments: Moments, rows: tuple[Array, Array], feed: int) -> None:
+        x, y = rows
+        if self._feeds >= 2 * _CHECKED:
+            moments.add(x, y, int(feed % _CHECKED == _CHECKED - 1))
+            return
+        aside = np.arange(x.shape[1]) % _CHECKED == _CHECKED - 1
+        for part, those in enumerate((~aside, aside)):
+            if those.any():
+                moments.add(x[:, those], y[:, those], part)
 
     def _seen(self, layer: Layer, target: _Target) -> Iterator[tuple[Array, Array, Array | None]]:
         """Give for each feed what the layer reads now, the original's value with what is kept, and the other branch."""
-        kept = self._cut.kept(self._original.value(layer.y), layer.axis)
+        y = self._original.value(layer.y)
+        kept = {axis: k for axis in range(len(y.shape.dims)) if (k := self._cut.kept(y, axis)) is not None}
         old = self._original.run([target.whole], self._original.place(layer.node))
         names = [layer.x] if target.other is None else [layer.x, target.other]
         new = self._smaller.run(names, self._smaller.place(layer.node))
         for before, now in zip(old, new, strict=True):
             whole = before[target.whole]
-            yield (
-                now[layer.x],
-                whole if kept is None else np.compress(kept, whole, layer.axis),
-                now.get(target.other or ""),
-            )
+            for axis, those in kept.items():
+                whole = np.compress(those, whole, axis)
+            yield now[layer.x], whole, now.get(target.other or "")
 
 
-def _same_shape(one: ir.Value, other: ir.Value) -> bool:
-    """Tell whether two values have the same shape for certain."""
-    dims = [None if value.shape is None else [shapes.dimension(dim) for dim in value.shape] for value in (one, other)]
-    return dims[0] is not None and dims[0] == dims[1] and None not in dims[0]
+def _is_static(value: ir.Value) -> bool:
+    return value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 
 def _bounds(value: ir.Value) -> _Bounds | None:
@@ -168,7 +172,7 @@ def _bounds(value: ir.Value) -> _Bounds | None:
     if node.op_type != "Clip":
         return None
     given = [constant(node.inputs[i]) if i < len(node.inputs) else None for i in (1, 2)]
-    low, high = (side if array is None else float(array) for side, array in zip((-np.inf, np.inf), given, strict=True))
+    low, high = (side if array is None else array.item() for side, array in zip((-np.inf, np.inf), given, strict=True))
     return low, high
 
 

@@ -125,7 +125,7 @@ def _set(node: ir.Node, index: int, array: Array) -> None:
         old.const_value = ir.tensor(array, name=old.name)
         old.shape = ir.Shape(array.shape)
         return
-    name = _free(node.graph, f"{node.name}_{index}" if old is None or not old.name else old.name)
+    name = free_name(node.graph, f"{node.name}_{index}" if old is None or not old.name else old.name)
     value = ir.val(name, const_value=ir.tensor(array, name=name))
     node.graph.register_initializer(value)
     if index >= len(node.inputs):
@@ -133,7 +133,8 @@ def _set(node: ir.Node, index: int, array: Array) -> None:
     node.replace_input_with(index, value)
 
 
-def _free(graph: ir.Graph, wanted: str) -> str:
+def free_name(graph: ir.Graph, wanted: str) -> str:
+    """Give a name like the one that is wanted that no value of a graph has."""
     taken = {value.name for node in graph.all_nodes() for value in node.outputs}
     taken |= set(graph.initializers) | {value.name for value in graph.inputs}
     return next(name for i in count(1) if (name := f"{wanted}_{i}") not in taken)
@@ -287,11 +288,11 @@ def _insert(before: ir.Node, operator: str, *operands: ir.Value | Array) -> ir.V
     for operand in operands:
         value = operand
         if not isinstance(operand, ir.Value):
-            name = _free(graph, f"{before.name}_{operator}")
+            name = free_name(graph, f"{before.name}_{operator}")
             value = ir.val(name, const_value=ir.tensor(operand, name=name))
             graph.register_initializer(value)
         values.append(value)
-    name = _free(graph, f"{before.name}_{operator}")
+    name = free_name(graph, f"{before.name}_{operator}")
     node = ir.node(operator, values, name=name)
     output: ir.Value = node.outputs[0]
     dtype = ir.DataType.BOOL if operator == "Less" else ir.DataType.INT64

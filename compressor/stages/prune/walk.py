@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compressor import graph, runtime
+from compressor.errors import MachineError
 from compressor.records import Array
 from compressor.samples import Samples
 from compressor.stages.prune.groups import captured
@@ -22,34 +23,38 @@ from compressor.stages.prune.groups import captured
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-_DISK_BYTES = 1 << 30
-"""A walk keeps no more than this, unless the samples themselves take more; then it computes pieces again."""
+_DISK_BYTES = 4 << 30
+"""What a walk stands on takes no more, unless the samples themselves do (twice as much while it moves); of what would,
+pieces are computed again."""
 
 
 class Spool:
-    """Arrays of one shape on disk, one a feed, that are read in the order in which they were written."""
+    """Arrays of one type on disk, one a feed, that are read in the order in which they were written."""
 
     def __init__(self, path: Path) -> None:
         """Begin an empty spool."""
-        self._path, self._n, self._shape, self._dtype = path, 0, (0,), np.dtype(np.float32)
+        self._path, self._dtype = path, np.dtype(np.float32)
+        self.count = self.nbytes = 0
 
     def add(self, array: Array) -> None:
-        """Write the next array."""
-        self._n, self._shape, self._dtype = self._n + 1, array.shape, array.dtype
-        with self._path.open("ab") as file:
-            np.ascontiguousarray(array).tofile(file)
+        """Write the next array.
+
+        Raises:
+            MachineError: The disk is full.
+        """
+        self.count, self.nbytes, self._dtype = self.count + 1, self.nbytes + array.nbytes, array.dtype
+        try:
+            with self._path.open("ab") as file:
+                np.save(file, array, allow_pickle=False)
+        except OSError as error:
+            raise MachineError(f"{self._path}: cannot be written ({error.strerror}); free some space") from error
 
     def __iter__(self) -> Iterator[Array]:
         """Read all arrays."""
-        size = int(np.prod(self._shape))
         with self._path.open("rb") as file:
-            for _ in range(self._n):
-                yield np.fromfile(file, self._dtype, size).reshape(self._shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one array."""
-        return int(np.prod(self._shape)) * self._dtype.itemsize
+            for _ in range(self.count):
+                array = np.load(file)
+                yield array.view(self._dtype) if array.dtype.kind == "V" else array  # numpy has no name for bfloat16
 
     def remove(self) -> None:
         """Free the disk."""
@@ -75,7 +80,8 @@ class Walk:
         for feed in samples:
             for name, spool in self._held.items():
                 spool.add(feed[name])
-        self._limit = max(_DISK_BYTES // len(samples), sum(spool.nbytes for spool in self._held.values()))
+        self.feeds = max(spool.count for spool in self._held.values())
+        self._limit = max(_DISK_BYTES, sum(spool.nbytes for spool in self._held.values())) // self.feeds
 
     def value(self, name: str) -> ir.Value:
         """Give a value by its name."""

@@ -17,6 +17,8 @@ from compressor.records import Model
 from compressor.stages.prune import damage
 from compressor.stages.prune.damage import Reference, curves, plain
 from compressor.stages.prune.groups import analyse
+from compressor.stages.prune.importance import readers
+from compressor.stages.prune.layers import layers
 
 Make = Callable[..., Model]
 NET = """g (float[1,3,6,6] x) => (float[1,4,6,6] y) {
@@ -83,9 +85,11 @@ def test_large_covariances_are_gathered_apart_and_nothing_changes(make: Make, mo
     model = make(text, {**drawn(), "w3": np.random.default_rng(1).normal(size=(16, 16, 1, 1)).astype(np.float32)})
     coupled, samples = analyse(graph.load(model.path)), made_up(model, 30)
     together = drained(curves(coupled, [0, 1], samples, 4, None))
-    assert len(list(damage._together(coupled, [0, 1]))) == 1
+    known = list(layers(coupled.model))
+    read = {i: readers(coupled, group, known) for i, group in enumerate(coupled.groups)}
+    assert len(list(damage._together(read))) == 1
     monkeypatch.setattr(damage, "_TOGETHER_BYTES", 16 * 16 * 8)
-    assert len(list(damage._together(coupled, [0, 1]))) == 2
+    assert len(list(damage._together(read))) == 2
     assert drained(curves(coupled, [0, 1], samples, 4, None)) == together
     assert all(count % 4 == 0 for curve in together.values() for count in curve.counts)
 

@@ -9,14 +9,14 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from numpy.typing import NDArray
-
 from exact import made_up
+from numpy.typing import NDArray
 
 from compressor import graph
 from compressor.records import Model
 from compressor.stages.prune import importance
 from compressor.stages.prune.groups import Coupled, analyse
+from compressor.stages.prune.layers import layers
 
 Make = Callable[..., Model]
 Arrays = Mapping[str, NDArray[Any]]
@@ -142,6 +142,12 @@ def spread_of(features: int) -> importance.Spread:
     return importance.Spread(rows.mean(0), np.cov(rows.T, bias=True))
 
 
+def read_by_y(coupled: Coupled) -> tuple[Any, list[importance.Reader]]:
+    """Give the model, and the only layer that reads its only group."""
+    (group,) = coupled.groups
+    return coupled.model, importance.readers(coupled, group, layers(coupled.model))
+
+
 def left(w: NDArray[Any], covariance: NDArray[Any], kept: list[int]) -> tuple[NDArray[Any], float]:
     """Give the weights [out, features] that come nearest to w with these features alone, and the squared change."""
     ridge = 1e-2 * np.trace(covariance) / len(covariance)
@@ -154,15 +160,14 @@ def left(w: NDArray[Any], covariance: NDArray[Any], kept: list[int]) -> tuple[ND
 def test_the_unit_goes_that_costs_least_when_others_make_up_for_it_and_they_do(make: Make) -> None:
     w = weights(w1=[6, 3, 1, 1], b1=[6], w2=[4, 6, 3, 3], b2=[4])
     coupled = analyse(graph.load(make(CHAIN, w).path))
-    (group,) = coupled.groups
     spread = spread_of(54)
-    found = list(importance.cutbacks(coupled, group, {"Conv_y": spread}, [1, 2, 3]))
+    found = list(importance.cutbacks(*read_by_y(coupled), {"Conv_y": spread}, np.ones(6), [1, 2, 3]))
     matrix, alive = w["w2"].reshape(4, 54).astype(np.float64), list(range(6))
     for cutback in found:
         options = {u: [9 * v + k for v in alive if v != u for k in range(9)] for u in alive}
         costs = {u: left(matrix, spread.covariance, kept)[1] for u, kept in options.items()}
         gone = min(costs, key=lambda unit: costs[unit])
-        assert cutback.removed[-1] == group.units[gone]
+        assert cutback.removed[-1] == gone
         wanted, _ = left(matrix, spread.covariance, options[gone])
         assert np.allclose(cutback.weights["Conv_y"], wanted, atol=1e-6)
         assert np.allclose(cutback.bias["Conv_y"], (matrix - wanted) @ spread.mean, atol=1e-6)
@@ -173,7 +178,7 @@ def test_what_a_layer_reads_is_what_its_features_are(make: Make) -> None:
     w = weights(w1=[6, 3, 1, 1], b1=[6], w2=[4, 6, 3, 3], b2=[4])
     model = make(CHAIN, w)
     coupled, samples = analyse(graph.load(model.path)), made_up(model, 40)
-    (reader,) = importance.readers(coupled, coupled.groups[0])
+    _, (reader,) = read_by_y(coupled)
     work = importance.spreads(coupled.model, [reader.layer], samples)
     try:
         while True:
@@ -196,7 +201,8 @@ def test_what_weights_say_is_nothing_goes_before_what_samples_say_is_nothing(mak
     spread = spread_of(54)
     spread.covariance[:9] = spread.covariance[:, :9] = 0  # of unit 0 no sample makes anything
     spread.mean[:9] = 0
-    found = list(importance.cutbacks(coupled, coupled.groups[0], {"Conv_y": spread}, [1, 2]))
+    norms = importance.by_norm(coupled)
+    found = list(importance.cutbacks(*read_by_y(coupled), {"Conv_y": spread}, norms, [1, 2]))
     assert found[-1].removed == (4, 0)
 
 
@@ -211,7 +217,7 @@ def test_behind_a_global_pool_few_samples_do_not_make_a_layer_seem_free(make: Ma
     }"""
     model = make(text, weights(w1=[32, 3, 1, 1], b1=[32], w2=[4, 32], b2=[4]))
     coupled = analyse(graph.load(model.path))
-    (reader,) = importance.readers(coupled, coupled.groups[0])
+    _, (reader,) = read_by_y(coupled)
     work = importance.spreads(coupled.model, [reader.layer], made_up(model, 12))
     try:
         while True:

@@ -131,13 +131,13 @@ def test_a_shared_bias_stays_with_the_others(make: Make, tmp_path: Path) -> None
 def test_rows_are_drawn_for_all_feeds_together(make: Make) -> None:
     _, layer = only(make(*LAYERS["no padding"]).path)
     y = np.zeros((1, 5, 400, 700), np.float32)
-    few = sampled(layer, y, n=10, feed=0)
+    few = sampled(layer, y, feeds=10, feed=0)
     assert len(few) == len(set(few.tolist())) == 2000
     assert few.max() < 280_000
     assert (few[1:] > few[:-1]).all()
-    assert not np.array_equal(few, sampled(layer, y, n=10, feed=1))
-    assert np.array_equal(few, sampled(layer, y, n=10, feed=0))
-    assert len(sampled(layer, y[:, :, :3, :3], n=10, feed=0)) == 9
+    assert not np.array_equal(few, sampled(layer, y, feeds=10, feed=1))
+    assert np.array_equal(few, sampled(layer, y, feeds=10, feed=0))
+    assert len(sampled(layer, y[:, :, :3, :3], feeds=10, feed=0)) == 9
 
 
 def test_weights_of_other_types_keep_them(make: Make, tmp_path: Path) -> None:

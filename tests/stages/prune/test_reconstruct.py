@@ -1,4 +1,4 @@
-"""Repair makes good what can be made good: on graphs where the right weights are known, and on samples it has not seen."""
+"""Repair makes good what can be made good: where the right weights are known, and on samples it has not seen."""
 
 from __future__ import annotations
 
