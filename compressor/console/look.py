@@ -78,9 +78,13 @@ def _channels(groups: tuple[Channels, ...]) -> None:
         for group in groups
         if not group.stay
     ]
-    out.table(("can be pruned: made by", "channels", "of the MACs", "together with those of"), free)
+    if free:
+        out.table(("can be pruned: made by", "channels", "of the MACs", "together with those of"), free)
+    else:
+        out.result("no channels can be pruned")
     stay = [(group.name, str(group.channels), "; ".join(group.stay)) for group in groups if group.stay]
-    out.table(("stays: made by", "channels", "because"), stay)
+    if stay:
+        out.table(("stays: made by", "channels", "because"), stay)
 
 
 def _tensor(tensor: Tensor) -> str:

@@ -117,6 +117,7 @@ def make(job: Job) -> Plan:
             *_doubts(job.recipe.data.metric, model, sets, metric, steady=steady),
             *_crowded(recipe, environment, compressed=job.compressed),
             *_elsewhere(scheme),
+            *(_unjudged(recipe) if job.compressed else ()),
         ),
     )
 
@@ -219,6 +220,16 @@ def _elsewhere(scheme: Scheme) -> Iterator[str]:
         yield (
             f"the target is {scheme.name}, which this machine is not: times and speed-ups are of this machine, "
             "scores those of exact arithmetic"
+        )
+
+
+def _unjudged(recipe: Recipe) -> Iterator[str]:
+    """Warn of rungs that nothing keeps from losing all that the model can do."""
+    lossy = [rung.name for rung in recipe.rungs if any(stage.needs_evaluation for stage in rung.stages)]
+    if lossy and not any(isinstance(gate, gates.Accuracy) for gate in recipe.gates):
+        yield (
+            f"no gate asks for accuracy, so {', '.join(lossy)} can pass whatever is lost: add "
+            "accuracy: {max_drop: 1%} to the recipe's gates"
         )
 
 

@@ -18,7 +18,7 @@ from compressor.grammar import key
 from compressor.isolation import Limits
 from compressor.registry import Registry
 from compressor.samples import Preprocess
-from compressor.stages import Fuse, Prune, Quantize, Stage
+from compressor.stages import Fuse, Prune, Quantize, Recover, Stage
 from compressor.units import Shape
 
 BASELINE = "baseline"
@@ -60,6 +60,17 @@ class Rung(BaseModel, frozen=True, extra="forbid"):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)
     stages: tuple[Stage, ...] = Field(min_length=1)
     engine: Engine | None = None
+
+    @field_validator("stages")
+    @classmethod
+    def _float_first(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        quantized = False
+        for stage in stages:
+            name = type(stage).__name__.lower()
+            if quantized and isinstance(stage, Prune | Recover):
+                raise ValueError(f"expected {name} before quantize, whose scales belong to the weights that it finds")
+            quantized |= isinstance(stage, Quantize)
+        return stages
 
 
 LADDER = (

@@ -27,3 +27,10 @@ def test_shares_that_are_not_known_are_a_dash_and_heads_say_so(capsys: pytest.Ca
     assert any("q 48 (12 at a time) - k, v" in line for line in flat)
     assert any("ff 16 25.0% -" in line for line in flat)
     assert any("out 2 first reason; second" in line for line in flat)
+
+
+def test_a_table_without_rows_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    console.inspected(Inspected(MODEL, SUMMARY, ()), as_json=False)
+    shown = capsys.readouterr().out
+    assert "no channels can be pruned" in shown
+    assert "made by" not in shown

@@ -85,7 +85,8 @@ def test_a_pass_does_not_name_a_rung_after_it(report: r.Report) -> None:
 def test_a_baseline_that_is_enough_is_said_to_be_served_as_it_is(report: r.Report) -> None:
     met = replace(report.baseline, verdicts=())
     served = "**Pass:** baseline meets every gate: the original model is served as it is."
-    assert _first_paragraph(replace(report, chosen="baseline", baseline=met)) == served
+    broken = "int8-fused was not built: fuse, the simplifier refused it."
+    assert _first_paragraph(replace(report, chosen="baseline", baseline=met)) == f"{served} {broken}"
     refused = replace(report, chosen="baseline", baseline=met, trials=(_judged(report.trials[0], accuracy=False),))
     assert _first_paragraph(refused) == f"{served} int8 did not pass: accuracy not met, why accuracy."
 
@@ -99,7 +100,8 @@ def _judged(trial: r.Trial, **met: bool | None) -> r.Trial:
 def test_a_fail_names_the_unmet_gate_of_the_last_candidate(report: r.Report) -> None:
     trials = (_judged(report.trials[0], size=True, speed=None, latency=False), report.trials[1])
     verdict = _first_paragraph(replace(report, verdict="fail", chosen=None, trials=trials))
-    assert verdict == ("**Fail:** no candidate meets every gate. Decided at int8: latency not met, why latency.")
+    start = "**Fail:** no candidate meets every gate. Decided at int8: latency not met, why latency."
+    assert verdict == f"{start} int8-fused was not built: fuse, the simplifier refused it."
 
 
 def test_a_fail_names_every_gate_that_decided(report: r.Report) -> None:

@@ -88,6 +88,14 @@ def test_a_model_that_disagrees_with_itself_is_named(model: Path) -> None:
     assert not made.steady
 
 
+def test_lossy_rungs_that_no_accuracy_gate_judges_are_warned_about(model: Path) -> None:
+    lossy = "rungs: [{name: small, stages: [{prune: {ratio: 20%}}, quantize]}, {name: int8, stages: [quantize]}]\n"
+    found = make(model, f"{lossy}gates: [{{latency: {{p99: 50ms}}}}]").warnings
+    assert any(warning.startswith("no gate asks for accuracy, so small can pass") for warning in found)
+    for judged in ("gates: [{accuracy: {max_drop: 2%}}]", ""):
+        assert not any("accuracy" in warning for warning in make(model, f"{lossy}{judged}").warnings)
+
+
 def test_more_threads_than_cpus_are_warned_about(model: Path) -> None:
     assert any("64 threads on" in warning for warning in make(model, "engine: {onnxruntime: {threads: 64}}").warnings)
     sessions = make(model, "engine: {onnxruntime: {threads: 2}}\nload: {closed: {concurrency: 64, sessions: own}}")

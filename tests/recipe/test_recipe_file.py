@@ -131,6 +131,14 @@ def test_a_recipe_survives_being_written(text: str) -> None:
         ("rungs: [{name: baseline, stages: [fuse]}]", "found 'baseline'"),
         ("rungs: [{name: a, stages: [fuse]}, {name: a, stages: [fuse]}]", "found 'a'"),
         ("rungs: [{name: ../a, stages: [fuse]}]", "recipe.rungs[0].name"),
+        (
+            "rungs: [{name: a, stages: [quantize, {prune: {ratio: 20%}}]}]",
+            "recipe.rungs[0].stages: expected prune before quantize",
+        ),
+        (
+            "rungs: [{name: a, stages: [quantize, fuse, recover]}]",
+            "recipe.rungs[0].stages: expected recover before quantize",
+        ),
         ("shapes: {x: '1x?x3'}", "expected a shape of whole numbers such as 1x3x224x224, found '1x?x3'"),
         ("load: {closed: {concurrency: 0}}", "recipe.load.closed.concurrency: expected greater than or equal to 1"),
         ("load: {constant: {rate: 200}}", "recipe.load.constant.rate: expected a rate such as 200/s, found 200"),

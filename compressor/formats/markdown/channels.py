@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from compressor.formats.markdown.markup import table, text
 from compressor.formats.words import NOTHING
-from compressor.records import Channels, Pruned, Report
+from compressor.records import Channels, Pruned, Repaired, Report
 from compressor.units import human_bytes
 
 _GROUPS_SHOWN = 30
@@ -24,6 +24,8 @@ def pruned(report: Report) -> str:
 
 def _rung(rung: str, one: Pruned) -> str:
     parts = [f"### {rung}", table(("count", "before", "after", "gone"), list(_counts(one)))]
+    if one.repaired:
+        parts.append(_repaired(one.repaired))
     free = [group for group in one.groups if not group.stay]
     header = ("channels made by", "before", "after", "share of MACs", "together with")
     parts.append(table(header, list(map(_group, free[:_GROUPS_SHOWN]))))
@@ -33,6 +35,16 @@ def _rung(rung: str, one: Pruned) -> str:
     if stay:
         parts.append("\n".join(["Channels that stay:", "", *stay[:_GROUPS_SHOWN]]))
     return "\n\n".join(parts)
+
+
+def _repaired(found: Repaired) -> str:
+    of = "of their variance, on samples held out"
+    if not found.layers:
+        return f"Nothing was repaired: the outputs are off by {found.before:.1%} {of}, and no other weights helped."
+    return (
+        f"{found.layers} layers were solved again for what the original gives: the outputs are off by "
+        f"{found.after:.1%} {of}; as it was cut by {found.before:.1%}."
+    )
 
 
 def _counts(one: Pruned) -> Iterator[tuple[str, str, str, str]]:
