@@ -123,7 +123,7 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
         if supply.steady:
             curves = yield from self._measured(coupled, model, supply)
         else:
-            curves = damage.plain(coupled, eligible, multiple)
+            curves = damage.plain(coupled, eligible, multiple, counted)
         return chosen(coupled.groups, curves, counted, wish)
 
     def _measured(self, coupled: Coupled, model: Model, supply: Supply) -> Work[dict[int, Curve]]:

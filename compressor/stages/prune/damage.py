@@ -19,6 +19,7 @@ from compressor import graph, runtime
 from compressor.records import Array, Progress, Work
 from compressor.samples import Samples
 from compressor.stages.prune.choose import Curve, steps_of
+from compressor.stages.prune.cost import Cost
 from compressor.stages.prune.groups import Coupled, Group
 from compressor.stages.prune.importance import Cutback, Reader, by_norm, cutbacks, readers, spreads
 from compressor.stages.prune.layers import Layer, bias_of, layers, write
@@ -76,15 +77,17 @@ def curves(
     return found
 
 
-def plain(coupled: Coupled, which: Sequence[int], multiple: int) -> dict[int, Curve]:
+def plain(coupled: Coupled, which: Sequence[int], multiple: int, cost: Cost) -> dict[int, Curve]:
     """Give curves by which all groups lose the same share, by the norm of their weights, without a look at samples."""
+    whole = np.diag([len(group.units) for group in coupled.groups])
     scores = by_norm(coupled)
     found = {}
     for i in which:
         group = coupled.groups[i]
         order = tuple(sorted(group.units, key=lambda unit: (scores[unit], unit)))
         counts = (0, *steps_of(group, multiple))
-        losses = tuple((n / len(order)) ** 2 if scores[list(order[:n])].any() else 0.0 for n in counts)
+        weight = (cost.total - cost.left(whole[i])) / len(order) ** 2
+        losses = tuple(weight * n**2 if scores[list(order[:n])].any() else 0.0 for n in counts)
         found[i] = Curve(order, counts, losses)
     return found
 

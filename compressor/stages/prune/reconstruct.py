@@ -85,7 +85,8 @@ def _targets(coupled: Coupled, cut: Cut, pruned: ir.Model, static: Shapes) -> li
     for node in pruned.graph:
         read = {value.name for value in (*node.inputs, *captured(node)) if value is not None}
         layer = found.get(node.name)
-        target = _target(values[layer.y], there) if layer else None
+        y = values.get(layer.y) if layer else None
+        target = _target(y, there) if y is not None else None
         if read & differs or (target and target.other in differs):
             differs |= {output.name for output in node.outputs}
             todo += [(layer, target)] if layer and target else []
