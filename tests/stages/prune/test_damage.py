@@ -106,8 +106,8 @@ def test_of_large_models_fewer_samples_are_looked_at(make: Make, monkeypatch: py
         return real(opened, samples, folder)
 
     monkeypatch.setattr(damage, "Reference", watched)
-    for macs in (None, 10**9, 2 * 10**10, 10**14):
-        drained(curves(coupled, [0], made_up(model, 500), 4, macs))
+    for counted in (None, 10**9, 2 * 10**10, 10**14):
+        drained(curves(coupled, [0], made_up(model, 500), 4, counted))
     assert seen == [100, 100, 50, 16]  # a fifth is held out; 4 runs at 2e10: 4e12 / 8e10
 
 
