@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _FRACTIONS = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 1)
 """Shares of a group's channels, up to all that may go, at which the loss is measured."""
+_FEW_FRACTIONS = (1 / 8, 1 / 4, 1 / 2, 1)
+"""The same where a model takes so long that more would take it too long."""
 _HOPELESS = 2.0
 """Outputs off by more than twice their variance: how much more does not matter any longer."""
 _CHECKED = 5
@@ -57,8 +59,10 @@ def curves(
     """
     known = list(layers(coupled.model))
     norms, read = by_norm(coupled), {i: readers(coupled, coupled.groups[i], known) for i in which}
-    levels = {i: _levels(steps_of(coupled.groups[i], multiple), norms[list(coupled.groups[i].units)]) for i in which}
-    levels = {i: counts for i, counts in levels.items() if counts}
+    steps = {i: counts for i in which if (counts := steps_of(coupled.groups[i], multiple))}
+    is_large = len(steps) * len(_FRACTIONS) * _FEWEST * (macs or 0) > _ARITHMETIC * samples.per_feed
+    fractions = _FEW_FRACTIONS if is_large else _FRACTIONS
+    levels = {i: _levels(steps[i], fractions, norms[list(coupled.groups[i].units)]) for i in steps}
     learnt, checked = _divided(samples)
     runs = sum(map(len, levels.values())) + 1
     n = min(max(int(_ARITHMETIC * samples.per_feed / (max(macs or 1, 1) * runs)), _FEWEST), _MOST)
@@ -166,11 +170,9 @@ def _divided(samples: Samples) -> tuple[Samples, Samples]:
     return samples.split(len(samples) - held_out, 0) if held_out else (samples, samples)
 
 
-def _levels(steps: Sequence[int], norms: Array) -> list[int]:
-    """Give some of the steps, the last among them, close to each other where little goes, and one for what is dead."""
-    if not steps:
-        return []
-    near = {min(steps, key=lambda step: abs(step - fraction * steps[-1])) for fraction in _FRACTIONS}
+def _levels(steps: Sequence[int], fractions: Sequence[float], norms: Array) -> list[int]:
+    """Give the steps nearest to these shares of the last one, and one for what is dead."""
+    near = {min(steps, key=lambda step: abs(step - fraction * steps[-1])) for fraction in fractions}
     dead = int(np.count_nonzero(norms == 0))
     return sorted(near | {step for step in steps if step <= dead < step + steps[0]})
 

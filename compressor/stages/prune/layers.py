@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ROWS_A_FEATURE, _FEWEST_A_FEATURE = 60, 5
 _FEWEST_ROWS, _MOST_ROWS = 20_000, 200_000
-_MOST_PRODUCTS = 4e11
+_MOST_PRODUCTS = 1.5e11
 """Rows that are looked at in all: more make a better fit, for up to some ten seconds of arithmetic a layer."""
 _MOST_FEATURES = 6144
 """Of more, a covariance and what is computed from it would take more than 2 GB."""
