@@ -75,7 +75,8 @@ def curves(
             for i in together:
                 yield Progress("measuring what groups of channels are worth", len(found), len(levels))
                 group = coupled.groups[i]
-                cut = cutbacks(coupled.model, read[i], spread, norms[list(group.units)], levels[i])
+                heard = [reader for reader in read[i] if np.isfinite(spread[reader.layer.node].covariance).all()]
+                cut = cutbacks(coupled.model, heard, spread, norms[list(group.units)], levels[i])
                 losses = _losses(coupled, group, (cut, reference), {layer.node: layer for layer in known})
                 found[i] = _curve(group, losses, norms, levels[i][-1])
     return found

@@ -45,14 +45,16 @@ class Moments:
         self._waiting[part].clear()
         if not self.rows.any():
             self._begin(x, y)
-        x, y = x - self._about[0], y - self._about[1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            x, y = x - self._about[0], y - self._about[1]
         turned = x.transpose(0, 2, 1)
         self.rows[part] += x.shape[1]
-        self._x[part] += x.sum(1)
-        self._y[part] += y.sum(1)
-        self._xx[part] += turned @ x
-        self._xy[part] += turned @ y
-        self._yy[part] += float(np.square(y, dtype=np.float64).sum())
+        with np.errstate(over="ignore", invalid="ignore"):  # `fitted` asks whether it all stayed finite
+            self._x[part] += x.sum(1)
+            self._y[part] += y.sum(1)
+            self._xx[part] += turned @ x
+            self._xy[part] += turned @ y
+            self._yy[part] += float(np.square(y, dtype=np.float64).sum())
 
     def _begin(self, x: Array, y: Array) -> None:
         (groups, _, features), outputs, parts = x.shape, y.shape[2], len(self.rows)
@@ -76,14 +78,15 @@ class Moments:
             self._sum(part)
         at = list(parts)
         n = max(int(self.rows[at].sum()), 1)
-        x, y = (sums[at].sum(0) / n * self.centred for sums in (self._x, self._y))
-        return Summed(
-            mean_x=x + self._about[0][:, 0],
-            mean_y=y + self._about[1][:, 0],
-            xx=self._xx[at].sum(0) / n - x[:, :, None] * x[:, None],
-            xy=self._xy[at].sum(0) / n - x[:, :, None] * y[:, None],
-            yy=float(self._yy[at].sum() / n - np.square(y).sum()),
-        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            x, y = (sums[at].sum(0) / n * self.centred for sums in (self._x, self._y))
+            return Summed(
+                mean_x=x + self._about[0][:, 0],
+                mean_y=y + self._about[1][:, 0],
+                xx=self._xx[at].sum(0) / n - x[:, :, None] * x[:, None],
+                xy=self._xy[at].sum(0) / n - x[:, :, None] * y[:, None],
+                yy=float(self._yy[at].sum() / n - np.square(y).sum()),
+            )
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,11 @@ class Summed:
     xx: Array
     xy: Array
     yy: float
+
+    @property
+    def is_finite(self) -> bool:
+        """Tell whether nothing overflowed, as of samples with huge values it can."""
+        return all(np.isfinite(array).all() for array in (self.mean_x, self.mean_y, self.xx, self.xy, self.yy))
 
     def bias(self, weights: Array) -> Array:
         """Give the best bias [groups, outputs] for weights [groups, outputs, features]."""
@@ -124,12 +132,14 @@ def fitted(moments: Moments, now: Linear) -> Linear | None:
     """Give weights and bias that make more of y out of x than those now, by rows that they were not fitted to.
 
     Of ridge regressions towards the weights as they are, that whose error on the rows to check is least is fitted again
-    to all rows. Weights stay, with another bias, where no regression helps; None where that does not either, or where
-    there are no rows to check on.
+    to all rows. Weights stay, with another bias, where no regression helps; None where that does not either, where
+    there are no rows to check on, or where sums overflowed.
     """
     if not moments.counted().all():
         return None
     fit, check = moments.of(0), moments.of(1)
+    if not (fit.is_finite and check.is_finite):
+        return None
     least = check.error(now.weights, now.bias)
     if least <= _EXACT * check.yy:
         return None

@@ -47,7 +47,10 @@ class Spool:
             with self._path.open("ab") as file:
                 np.save(file, array, allow_pickle=False)
         except OSError as error:
-            raise MachineError(f"{self._path}: cannot be written ({error.strerror}); free some space") from error
+            raise MachineError(
+                f"{self._path}: cannot be written ({error.strerror or error}); what layers read and give waits there: "
+                "free some space, or set TMPDIR to a folder that has some"
+            ) from error
 
     def __iter__(self) -> Iterator[Array]:
         """Read all arrays."""

@@ -36,6 +36,8 @@ _HIGHEST_RATE = 2e-4
 _WARM_UP = 10
 _LARGEST_GRADIENT = 1.0
 _CHECKS = 4
+_UNTOLD = 0.1
+"""Part of the time in which the pace is not looked at."""
 _SEED = 0
 
 
@@ -118,7 +120,7 @@ def paired(network: Network, original: Run, changed: Run, feeds: Sequence[Feeds]
 def distilled(pair: Pair, samples: Samples, held: Iterable[Feeds], limit: Limit) -> Work[Trained]:
     """Train the weights of the network towards the original; they end as the best that were seen.
 
-    The same number of steps gives the same weights again on the same machine.
+    If the time suffices for all steps, they give the same weights again on the same machine.
     """
     import torch
 
@@ -185,9 +187,14 @@ def _rate(step: int, total: int) -> float:
 
 
 def _total(step: int, elapsed_s: float, limit: Limit) -> int:
-    """Say how many steps there will be: all, or what can be done in time at the pace so far."""
+    """Say how many steps there will be: all, or what can be done in time at the pace so far.
+
+    Early on the pace says little, as the first steps are slow, and would make what can be repeated depend on it.
+    """
     if elapsed_s >= limit.seconds:
         return step
+    if elapsed_s < limit.seconds * _UNTOLD:
+        return limit.steps
     return min(limit.steps, step + math.ceil((limit.seconds - elapsed_s) * step / max(elapsed_s, 1e-9)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from compressor import graph
 from compressor.errors import RungError
 from compressor.records import Model
+from compressor.samples import read
 from compressor.stages import Prune
 from compressor.stages.prune.groups import analyse
 from compressor.stages.prune.importance import readers, spreads
@@ -186,3 +188,17 @@ def test_by_latency_takes_time_where_it_is_spent(make: Make, apply: Apply) -> No
     kept = {group.name: group.kept / group.channels for group in did.pruned.groups if group.kept}
     assert min(kept["Conv_a"], kept["Conv_c"]) < 1
     assert path.exists()
+
+
+@pytest.mark.parametrize("huge", [1e20, -3.4e38])
+def test_huge_values_in_a_sample_cost_repair_and_not_the_run(
+    make: Make, apply: Apply, tmp_path: Path, huge: float
+) -> None:
+    model = make(f"g (float[1,6] x) => (float[1,4] y) {{ {MLP.replace('Tanh', 'Relu')} }}", mlp(1)[1])
+    given = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    given[3] = huge
+    np.savez(tmp_path / "huge.npz", x=given)
+    shapes = {"x": (1, 6)}
+    _, did = apply(LATE, model, read(tmp_path / "huge.npz", model.inputs, shapes))
+    assert did.pruned.channels[0] > did.pruned.channels[1]
+    assert did.pruned.repaired.layers == 0

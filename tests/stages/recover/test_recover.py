@@ -21,6 +21,7 @@ from compressor import graph, machine, runtime, samples
 from compressor.errors import RungError
 from compressor.records import Did, Model
 from compressor.stages.recover import Recover
+from compressor.stages.recover.distil import Limit, _total
 from compressor.stages.supply import Supply, divided
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="recovery needs torch")
@@ -77,7 +78,14 @@ def unchanged(model: Model) -> bool:
 def test_settings_have_defaults_and_bounds() -> None:
     assert Recover() == Recover(steps=600, minutes=5)
     assert Recover().resolve(Path("net.onnx"), EXACT) == Recover()
-    for wrong in ({"steps": 0}, {"steps": 100_001}, {"minutes": 0}, {"rate": 1}):
+    for wrong in (
+        {"steps": 0},
+        {"steps": 100_001},
+        {"minutes": 0},
+        {"minutes": float("inf")},
+        {"minutes": 1e5},
+        {"rate": 1},
+    ):
         with pytest.raises(ValidationError):
             Recover.model_validate(wrong)
 
@@ -191,3 +199,19 @@ def test_a_quantized_model_is_refused(model: Model, supply: Supply) -> None:
     onnx.save(proto, model.path)
     with pytest.raises(RungError, match=r"the model is quantized already, .*: recover the float model"):
         applied(Recover(), model, supply)
+
+
+@needs_torch
+def test_training_that_the_clock_ends_is_mentioned(model: Model, supply: Supply) -> None:
+    did = applied(Recover(steps=100_000, minutes=0.02), model, supply)
+    assert did.changed
+    (note,) = did.notes
+    assert "another run ends with other weights" in note
+    assert note.endswith("of 100000")
+    assert applied(Recover(steps=5), model, supply).notes == ()
+
+
+@pytest.mark.parametrize(("elapsed_s", "steps"), [(3.0, 600), (29.9, 600), (31.0, 49), (300.0, 5)])
+def test_a_slow_start_does_not_change_the_plan(elapsed_s: float, steps: int) -> None:
+    """5 steps done: before a tenth of the time is over, nothing follows from that."""
+    assert _total(5, elapsed_s, Limit(600, 300)) == steps
