@@ -184,8 +184,10 @@ def _too_coarse(gone: float, further: float, wish: Wish) -> str:
 
 def _too_much(gone: float, wish: Wish) -> str:
     what = _WORDS.get(wish.of, wish.of)
+    keeping = f"each layer keeps an eighth of its channels, in multiples of {wish.multiple}"
+    if gone < _ROUNDING:
+        return f"{wish.ratio:.0%} of the {what} cannot be pruned: nothing goes when {keeping}; set a smaller `multiple`"
     return (
-        f"{wish.ratio:.0%} of the {what} cannot be pruned: {gone:.1%} is all that goes when each layer keeps an eighth "
-        f"of its channels, in multiples of {wish.multiple}; ask for less, or a smaller `multiple`, or see `compress "
-        "inspect --prune` for what stays and why"
+        f"{wish.ratio:.0%} of the {what} cannot be pruned: {gone:.1%} is all that goes when {keeping}; ask for less, or "
+        "a smaller `multiple`, or see `compress inspect --prune` for what stays and why"
     )
