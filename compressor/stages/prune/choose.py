@@ -183,11 +183,11 @@ def _too_coarse(gone: float, further: float, wish: Wish) -> str:
 
 
 def _too_much(gone: float, wish: Wish) -> str:
-    what = _WORDS.get(wish.of, wish.of)
+    refused = f"{wish.ratio:.0%} of the {_WORDS.get(wish.of, wish.of)} cannot be pruned"
     keeping = f"each layer keeps an eighth of its channels, in multiples of {wish.multiple}"
     if gone < _ROUNDING:
-        return f"{wish.ratio:.0%} of the {what} cannot be pruned: nothing goes when {keeping}; set a smaller `multiple`"
+        return f"{refused}: nothing goes when {keeping}; set a smaller `multiple`"
     return (
-        f"{wish.ratio:.0%} of the {what} cannot be pruned: {gone:.1%} is all that goes when {keeping}; ask for less, or "
-        "a smaller `multiple`, or see `compress inspect --prune` for what stays and why"
+        f"{refused}: {gone:.1%} is all that goes when {keeping}; ask for less, or a smaller `multiple`, or see "
+        "`compress inspect --prune` for what stays and why"
     )
