@@ -27,6 +27,7 @@ from compressor.schemes import Scheme
 from compressor.stages.prune import account, cost, damage
 from compressor.stages.prune.choose import Curve, Wish, check, chosen
 from compressor.stages.prune.groups import Coupled, Group, analyse
+from compressor.stages.prune.moments import blas
 from compressor.stages.prune.reconstruct import reconstruct
 from compressor.stages.prune.surgery import shrunk, zeroed
 from compressor.stages.supply import Supply
@@ -99,14 +100,16 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
         coupled = analyse(graph.load(model.path))
         if unknown := self._unknown(node.name for node in coupled.model.graph):
             raise RungError(unknown)
-        removed = yield from self._removed(coupled, model, supply, static)
+        with blas(1):
+            removed = yield from self._removed(coupled, model, supply, static)
         yield Progress("cutting channels out")
         graph.save(cut := shrunk(coupled, removed), out)
         repaired = None
         if supply.steady:
             yield from _check(coupled, removed, supply.held_out, (model.path, out))
         if supply.steady and self.repair:
-            better, repaired = yield from _repaired(coupled, removed, cut, supply)
+            with blas(1):
+                better, repaired = yield from _repaired(coupled, removed, cut, supply)
             graph.save(better, out)
         models = graph.at_shapes(model, static), graph.open_model(out, static)
         pruned = replace(account.counted(coupled, removed, models, static), repaired=repaired)

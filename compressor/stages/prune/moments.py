@@ -5,10 +5,12 @@ What is solved from moments is a function here.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
 
+from compressor import machine
 from compressor.records import Array
 
 RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -17,7 +19,18 @@ _ROWS_AT_ONCE = 2048
 """A product of fewer rows would cost more in calls than in arithmetic."""
 _TINY = 1e-12
 _EXACT = 1e-6  # of the variance: what float32 products leave of an error that is none
-_ALONE = 256  # features: a system up to here is solved faster by one thread than threads meet
+_ALONE = 1000
+"""Features up to which one thread of BLAS does it: where others wait and spin, they take a CPU for nothing."""
+
+
+def blas(features: int) -> AbstractContextManager[object]:
+    """Give the threads of BLAS that matrices of so many features are worth, as a context."""
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(
+        1 if features <= _ALONE else machine.cpus_usable(), user_api="blas"
+    )
+    return limits
 
 
 class Moments:
@@ -49,7 +62,7 @@ class Moments:
             x, y = x - self._about[0], y - self._about[1]
         turned = x.transpose(0, 2, 1)
         self.rows[part] += x.shape[1]
-        with np.errstate(over="ignore", invalid="ignore"):  # `fitted` asks whether it all stayed finite
+        with blas(x.shape[2]), np.errstate(over="ignore", invalid="ignore"):  # `fitted` asks whether all stayed finite
             self._x[part] += x.sum(1)
             self._y[part] += y.sum(1)
             self._xx[part] += turned @ x
@@ -166,13 +179,12 @@ def _regressed(summed: Summed, towards: Linear, ridge: float | None, *, centred:
 
 def _solved(summed: Summed, towards: Array, ridge: float) -> Array | None:
     from scipy import linalg
-    from threadpoolctl import threadpool_limits
 
     features = summed.xx.shape[1]
     strength = max(ridge * float(np.trace(summed.xx, axis1=1, axis2=2).mean()) / features, _TINY)
     wanted = summed.xy + strength * towards.transpose(0, 2, 1)
     solved = np.empty_like(wanted)
-    with threadpool_limits(1 if features <= _ALONE else None):
+    with blas(features):
         for xx, y, into in zip(summed.xx, wanted, solved, strict=True):
             np.fill_diagonal(system := xx.copy(), xx.diagonal() + strength)
             try:
