@@ -63,7 +63,7 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
     multiple: int | None = Field(None, ge=1, le=1024)
     """Layers keep a multiple of so many channels; unset: on CPUs 8, with AVX-512 16, on GPUs 32 (for FP16 16 do)."""
     include: tuple[str, ...] = ()
-    """Names or patterns (`layer3.*`) of nodes; if any, only channels that one of them makes are removed."""
+    """Names of nodes, or patterns such as `layer3*`; if any, only channels that one of them makes are removed."""
     exclude: tuple[str, ...] = ()
     """Names or patterns of nodes whose channels stay."""
     repair: bool = True

@@ -148,10 +148,7 @@ class Reference:
         graph.save(model, self._path)
         with closing(runtime.load(self._path, runtime.options(1, spinning=False))) as session:
             for feed in self._samples:
-                outputs = {name: np.asarray(value) for name, value in session(feed).items()}
-                yield {
-                    name: value.astype(np.str_) if value.dtype == object else value for name, value in outputs.items()
-                }
+                yield {name: np.asarray(value) for name, value in session(feed).items()}
 
 
 def _compared(wanted: Array, found: Array, mean: Array) -> Array:

@@ -42,6 +42,7 @@ class Spool:
         Raises:
             MachineError: The disk is full.
         """
+        array = array.astype(np.str_) if array.dtype == object else array
         self.count, self.nbytes, self._dtype = self.count + 1, self.nbytes + array.nbytes, array.dtype
         try:
             with self._path.open("ab") as file:

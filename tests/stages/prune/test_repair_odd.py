@@ -202,3 +202,13 @@ def test_huge_values_in_a_sample_cost_repair_and_not_the_run(
     _, did = apply(LATE, model, read(tmp_path / "huge.npz", model.inputs, shapes))
     assert did.pruned.channels[0] > did.pruned.channels[1]
     assert did.pruned.repaired.layers == 0
+
+
+def test_text_among_the_inputs_is_passed_on(make: Make, apply: Apply, tmp_path: Path) -> None:
+    text = f"g (float[1,6] x, string[1,1] t) => (float[1,4] y, string[1,1] u) {{ {MLP} u = Identity (t) }}"
+    model = make(text, mlp(1)[1])
+    words = np.array([["aé"], ["bcd"]] * 20)
+    np.savez(tmp_path / "text.npz", x=np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), t=words)
+    given = read(tmp_path / "text.npz", model.inputs, {"x": (1, 6), "t": (1, 1)})
+    _, did = apply(LATE, model, given)
+    assert did.pruned.repaired.layers == 1
