@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from exact import made_up
+from finished import finish
 from numpy.typing import NDArray
 
 from compressor import graph
@@ -35,14 +36,6 @@ TWO = "g (float[1,5] x) => (float[1,5] y, int64[1,1] z) { y = Mul (x, w) z = Arg
 def drawn() -> dict[str, NDArray[Any]]:
     rng = np.random.default_rng(3)
     return {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in SHAPES.items()}
-
-
-def drained(work: Any) -> Any:
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
 
 
 def test_the_loss_is_the_change_as_a_share_of_the_variance(make: Make, tmp_path: Path) -> None:
@@ -71,7 +64,7 @@ def test_a_curve_rises_and_is_0_as_long_as_what_goes_is_nothing(make: Make) -> N
     weights["w1"][[3, 7]], weights["b1"][[3, 7]] = 0, 0
     model = make(NET, weights)
     coupled = analyse(graph.load(model.path))
-    (curve,) = drained(curves(coupled, [0], made_up(model, 50), 1, None)).values()
+    (curve,) = finish(curves(coupled, [0], made_up(model, 50), 1, None)).values()
     assert curve.counts[0] == 0
     assert curve.counts[-1] == 14  # an eighth stays
     assert 2 in curve.counts
@@ -86,13 +79,13 @@ def test_large_covariances_are_gathered_apart_and_nothing_changes(make: Make, mo
     text = NET.replace("y = Conv (b, w2, b2)", "c = Conv (b, w3) d = Relu (c) y = Conv (d, w2, b2)")
     model = make(text, {**drawn(), "w3": np.random.default_rng(1).normal(size=(16, 16, 1, 1)).astype(np.float32)})
     coupled, samples = analyse(graph.load(model.path)), made_up(model, 30)
-    together = drained(curves(coupled, [0, 1], samples, 4, None))
+    together = finish(curves(coupled, [0, 1], samples, 4, None))
     known = list(layers(coupled.model))
     read = {i: readers(coupled, group, known) for i, group in enumerate(coupled.groups)}
     assert len(list(damage._together(read))) == 1
     monkeypatch.setattr(damage, "_TOGETHER_BYTES", 16 * 16 * 8)
     assert len(list(damage._together(read))) == 2
-    assert drained(curves(coupled, [0, 1], samples, 4, None)) == together
+    assert finish(curves(coupled, [0, 1], samples, 4, None)) == together
     assert all(count % 4 == 0 for curve in together.values() for count in curve.counts)
 
 
@@ -107,8 +100,17 @@ def test_of_large_models_fewer_samples_are_looked_at(make: Make, monkeypatch: py
 
     monkeypatch.setattr(damage, "Reference", watched)
     for counted in (None, 10**9, 2 * 10**10, 10**14):
-        drained(curves(coupled, [0], made_up(model, 500), 4, counted))
+        finish(curves(coupled, [0], made_up(model, 500), 4, counted))
     assert seen == [100, 100, 50, 16]  # a fifth is held out; 4 runs at 2e10: 4e12 / 8e10
+
+
+def test_a_model_that_takes_long_is_measured_at_fewer_counts(make: Make) -> None:
+    model = make(NET, drawn())
+    coupled, samples = analyse(graph.load(model.path)), made_up(model, 30)
+    (many,), (few,) = (finish(curves(coupled, [0], samples, 1, macs)).values() for macs in (1, 10**14))
+    assert many.counts == (0, 1, 2, 3, 5, 7, 9, 10, 14)  # the nearest to these shares of 14; a quarter is 3.5
+    assert few.counts == (0, 2, 3, 7, 14)
+    assert few.order == many.order
 
 
 def test_without_a_look_all_groups_lose_the_same_share(make: Make) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from exact import made_up
+from finished import finish
 from numpy.typing import NDArray
 
 from compressor import graph
@@ -179,12 +180,7 @@ def test_what_a_layer_reads_is_what_its_features_are(make: Make) -> None:
     model = make(CHAIN, w)
     coupled, samples = analyse(graph.load(model.path)), made_up(model, 40)
     _, (reader,) = read_by_y(coupled)
-    work = importance.spreads(coupled.model, [reader.layer], samples)
-    try:
-        while True:
-            next(work)
-    except StopIteration as end:
-        found = end.value["Conv_y"]
+    found = finish(importance.spreads(coupled.model, [reader.layer], samples))["Conv_y"]
     rows = []
     for feed in samples:
         a = np.einsum("oi,nihw->nohw", w["w1"][:, :, 0, 0], feed["x"]) + w["b1"][:, None, None]
@@ -218,10 +214,5 @@ def test_behind_a_global_pool_few_samples_do_not_make_a_layer_seem_free(make: Ma
     model = make(text, weights(w1=[32, 3, 1, 1], b1=[32], w2=[4, 32], b2=[4]))
     coupled = analyse(graph.load(model.path))
     _, (reader,) = read_by_y(coupled)
-    work = importance.spreads(coupled.model, [reader.layer], made_up(model, 12))
-    try:
-        while True:
-            next(work)
-    except StopIteration as end:
-        covariance = end.value["Gemm_y"].covariance
+    covariance = finish(importance.spreads(coupled.model, [reader.layer], made_up(model, 12)))["Gemm_y"].covariance
     assert np.linalg.matrix_rank(covariance, tol=1e-5 * np.trace(covariance)) > 11

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from exact import made_up
+from finished import finish
 from numpy.typing import NDArray
 from pruned import run
 
@@ -25,14 +26,6 @@ MODULE = import_module("compressor.stages.prune.reconstruct")  # the package giv
 CONV = "Conv <pads: ints = [1,1,1,1]>"
 
 
-def drained(work: Any) -> Any:
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
-
-
 def image(body: str) -> str:
     return f"g (float[1,3,6,6] x) => (float[1,4,6,6] y) {{ {body} }}"
 
@@ -43,7 +36,7 @@ def repaired(make: Make, text: str, weights: dict[str, Array], gone: dict[str, t
     coupled = analyse(graph.load(model.path))
     removed = frozenset(_named(coupled, name).units[place] for name, places in gone.items() for place in places)
     cut = shrunk(coupled, removed)
-    better, layers = drained(reconstruct(coupled, removed, cut, made_up(model, 200)))
+    better, layers = finish(reconstruct(coupled, removed, cut, made_up(model, 200)))
     for name, one in (("cut", cut), ("better", better)):
         graph.save(one, tmp_path / f"{name}.onnx")
     return _db(model.path, tmp_path / "cut.onnx"), _db(model.path, tmp_path / "better.onnx"), layers
@@ -168,6 +161,6 @@ def test_the_model_that_was_cut_is_left_alone(make: Make) -> None:
     removed = frozenset(coupled.groups[0].units[:2])
     cut = shrunk(coupled, removed)
     before = {name: value.const_value.numpy().copy() for name, value in cut.graph.initializers.items()}
-    drained(reconstruct(coupled, removed, cut, made_up(model, 20)))
+    finish(reconstruct(coupled, removed, cut, made_up(model, 20)))
     assert before.keys() == cut.graph.initializers.keys()
     assert all(np.array_equal(before[name], v.const_value.numpy()) for name, v in cut.graph.initializers.items())

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from exact import made_up
+from finished import finish
 from numpy.typing import NDArray
 
 from compressor import graph
@@ -69,12 +70,7 @@ def test_a_product_without_bias_does_not_lose_its_mean(make: Make) -> None:
     model = make(text, drawn(w1=[12, 16], w2=[16, 4]))
     coupled = analyse(graph.load(model.path))
     (reader,) = readers(coupled, coupled.groups[0], layers(coupled.model))
-    work = spreads(coupled.model, [reader.layer], made_up(model, 30))
-    try:
-        while True:
-            next(work)
-    except StopIteration as end:
-        found = end.value[reader.layer.node]
+    found = finish(spreads(coupled.model, [reader.layer], made_up(model, 30)))[reader.layer.node]
     assert (found.mean == 0).all()
     assert np.trace(found.covariance) > 0
 

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from finished import finish
 
 from compressor.records import Array, Model
 from compressor.samples import Samples, read
@@ -37,16 +38,8 @@ def images(n: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=(n, 2, 6, 5)).astype(np.float32)
 
 
-def drained(work: Any) -> Any:
-    while True:
-        try:
-            next(work)
-        except StopIteration as stop:
-            return stop.value
-
-
 def gathered(model: Model, one: Samples, other: Samples, kept: Path) -> Statistics:
-    found: Statistics = drained(gather(model.path, Supply(one, other, kept)))
+    found: Statistics = finish(gather(model.path, Supply(one, other, kept)))
     return found
 
 

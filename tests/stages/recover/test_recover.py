@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +13,7 @@ import onnx
 import pytest
 import small
 from exact import EXACT, made_up
+from finished import finish
 from onnx import numpy_helper
 from pydantic import ValidationError
 
@@ -58,12 +58,7 @@ def supply(tmp_path: Path, model: Model) -> Supply:
 
 
 def applied(stage: Recover, model: Model, supply: Supply) -> Did:
-    work: Iterator[Any] = stage.resolve(model.path, EXACT).apply(model, supply, model.path.with_name("out.onnx"))
-    while True:
-        try:
-            next(work)
-        except StopIteration as stop:
-            return stop.value
+    return finish(stage.resolve(model.path, EXACT).apply(model, supply, model.path.with_name("out.onnx")))
 
 
 def answers(path: Path, x: np.ndarray) -> np.ndarray:
