@@ -5,6 +5,7 @@ A new setting is a field here, or of the family that it belongs to; reader, sche
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -54,6 +55,20 @@ class Data(BaseModel, frozen=True, extra="forbid"):
     alphabet: FilePath | None = None
 
 
+def _misplaced(stage: type[Stage], before: Collection[type[Stage]]) -> str:
+    """Say why a prune or recover cannot stand behind these stages; nothing if it can."""
+    name = key(stage)
+    if Quantize in before:
+        return f"expected {name} before quantize, whose scales belong to the weights that it finds"
+    if Fuse in before:
+        return f"expected {name} before fuse, which merges operators that it has to find apart"
+    if stage is Prune and Prune in before:
+        return "expected at most one prune in a rung, whose share is of the original model"
+    if stage is Recover and Prune not in before:
+        return "expected prune before recover, which makes good what pruning lost"
+    return ""
+
+
 class Rung(BaseModel, frozen=True, extra="forbid"):
     """A complete list of stages from the original model, under a name that stands in the report."""
 
@@ -64,12 +79,11 @@ class Rung(BaseModel, frozen=True, extra="forbid"):
     @field_validator("stages")
     @classmethod
     def _float_first(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        quantized = False
+        before: list[type[Stage]] = []
         for stage in stages:
-            name = type(stage).__name__.lower()
-            if quantized and isinstance(stage, Prune | Recover):
-                raise ValueError(f"expected {name} before quantize, whose scales belong to the weights that it finds")
-            quantized |= isinstance(stage, Quantize)
+            if isinstance(stage, Prune | Recover) and (wrong := _misplaced(type(stage), before)):
+                raise ValueError(wrong)
+            before.append(type(stage))
         return stages
 
 

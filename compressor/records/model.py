@@ -94,13 +94,15 @@ class Repaired:
     layers: int
     before: float
     after: float
+    held_out: bool = True  # else too few samples to hold any out: it is told by those that the layers were fitted to
 
 
 @dataclass(frozen=True)
 class Pruned:
     """What pruning took away: counts before and after, and what became of each group of channels.
 
-    MACs are None where the shapes do not settle them.
+    MACs are None where the shapes do not settle them. `asked` and `gone` are shares of what `of` names, 0 to 1; None in
+    reports from before they were recorded.
     """
 
     macs: tuple[int | None, int | None]
@@ -110,6 +112,9 @@ class Pruned:
     channels: tuple[int, int]
     groups: tuple[Channels, ...]
     repaired: Repaired | None = None  # None where that was not asked for, or could not be judged
+    of: str = "macs"  # or parameters, channels (that can be removed), latency (of nodes, as measured)
+    asked: float | None = None
+    gone: float | None = None
 
 
 @dataclass(frozen=True)
@@ -189,6 +194,11 @@ class Artifact:
     build_s: float
     options: Mapping[str, str]
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether it was compiled for devices, which the name of `device` lists with + between them."""
+        return self.engine != "onnxruntime"
 
 
 class Session(Protocol):

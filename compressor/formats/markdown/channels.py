@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from compressor.formats.markdown.markup import table, text
 from compressor.formats.words import NOTHING
 from compressor.records import Channels, Pruned, Repaired, Report
-from compressor.units import human_bytes
+from compressor.units import human_bytes, write_fraction
 
 _GROUPS_SHOWN = 30
 _NAMES_SHOWN = 3
@@ -23,7 +23,7 @@ def pruned(report: Report) -> str:
 
 
 def _rung(rung: str, one: Pruned) -> str:
-    parts = [f"### {rung}", table(("count", "before", "after", "gone"), list(_counts(one)))]
+    parts = [f"### {rung}", *_asked(one), table(("count", "before", "after", "gone"), list(_counts(one)))]
     if one.repaired:
         parts.append(_repaired(one.repaired))
     free = [group for group in one.groups if not group.stay]
@@ -37,13 +37,19 @@ def _rung(rung: str, one: Pruned) -> str:
     return "\n\n".join(parts)
 
 
+def _asked(one: Pruned) -> Iterator[str]:
+    if one.asked is not None and one.gone is not None:
+        of = {"channels": "channels that can be removed", "macs": "MACs"}.get(one.of, one.of)
+        yield f"Asked for was {write_fraction(one.asked)} of the {of}; {one.gone:.1%} went."
+
+
 def _repaired(found: Repaired) -> str:
-    of = "of their variance, on samples held out"
+    of = f"of their variance, on {'samples held out' if found.held_out else 'the samples it was fitted to'}"
     if not found.layers:
         return f"Nothing was repaired: the outputs are off by {found.before:.1%} {of}, and no other weights helped."
     return (
-        f"{found.layers} layers were solved again for what the original gives: the outputs are off by "
-        f"{found.after:.1%} {of}; as it was cut by {found.before:.1%}."
+        f"{found.layers} {'layer was' if found.layers == 1 else 'layers were'} solved again for what the original "
+        f"gives: the outputs are off by {found.after:.1%} {of}; as it was cut by {found.before:.1%}."
     )
 
 

@@ -25,7 +25,7 @@ from compressor.records import Channels, Did, Model, Progress, Repaired, Shapes,
 from compressor.samples import Samples
 from compressor.schemes import Scheme
 from compressor.stages.prune import account, cost, damage
-from compressor.stages.prune.choose import Curve, Wish, check, chosen
+from compressor.stages.prune.choose import Curve, Wish, check, chosen, share_gone
 from compressor.stages.prune.groups import Coupled, Group, analyse
 from compressor.stages.prune.moments import blas
 from compressor.stages.prune.reconstruct import reconstruct
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _SAME_DB = 40.0
 """Between cutting and zeroing lies rounding, above 100 dB in float32, about 55 in float16; a wrong cut is below 20."""
 _COMPARED = 2
-_FORM = "1"
+_FORM = "2"
 """Part of the name of what is kept: raise it where curves are made in another way."""
 _PROFILED = 4
 """Samples over which nodes are timed."""
@@ -101,7 +101,7 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
         if unknown := self._unknown(node.name for node in coupled.model.graph):
             raise RungError(unknown)
         with blas(1):
-            removed = yield from self._removed(coupled, model, supply, static)
+            removed, gone = yield from self._removed(coupled, model, supply, static)
         yield Progress("cutting channels out")
         graph.save(cut := shrunk(coupled, removed), out)
         repaired = None
@@ -112,14 +112,20 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
                 better, repaired = yield from _repaired(coupled, removed, cut, supply)
             graph.save(better, out)
         models = graph.at_shapes(model, static), graph.open_model(out, static)
-        pruned = replace(account.counted(coupled, removed, models, static), repaired=repaired)
+        counted = account.counted(coupled, removed, models, static)
+        pruned = replace(counted, repaired=repaired, of=self.of, asked=self.ratio, gone=gone)
         made_up = supply.calibration.source.synthetic
-        notes = [] if supply.steady else [_UNSTEADY]
-        if supply.steady and supply.held_out == supply.calibration:
-            notes.append(_FEW)
-        return Did(account.told(pruned), pruned=pruned, notes=tuple(notes), uncalibrated=made_up)
+        return Did(account.told(pruned), pruned=pruned, notes=self._notes(supply), uncalibrated=made_up)
 
-    def _removed(self, coupled: Coupled, model: Model, supply: Supply, static: Shapes) -> Work[frozenset[int]]:
+    def _notes(self, supply: Supply) -> tuple[str, ...]:
+        few = supply.steady and supply.held_out == supply.calibration
+        noted = {_UNSTEADY: not supply.steady, _FEW: few, _TIMED: self.of == "latency"}
+        return tuple(note for note, holds in noted.items() if holds)
+
+    def _removed(
+        self, coupled: Coupled, model: Model, supply: Supply, static: Shapes
+    ) -> Work[tuple[frozenset[int], float]]:
+        """Give the units that go, and the share of the cost that goes with them."""
         eligible, multiple = self._eligible(coupled), self.multiple or 1
         counted, wish = self._cost(coupled, model, supply, static), Wish(self.ratio, multiple, self.of)
         check(coupled.groups, eligible, counted, wish)
@@ -127,7 +133,8 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
             curves = yield from self._measured(coupled, model, supply)
         else:
             curves = damage.plain(coupled, eligible, multiple, counted)
-        return chosen(coupled.groups, curves, counted, wish)
+        removed = chosen(coupled.groups, curves, counted, wish)
+        return removed, share_gone(coupled.groups, removed, counted)
 
     def _measured(self, coupled: Coupled, model: Model, supply: Supply) -> Work[dict[int, Curve]]:
         """Measure what groups are worth, or read what another rung has measured."""
@@ -202,12 +209,15 @@ def _check(coupled: Coupled, removed: frozenset[int], samples: Samples, paths: t
             yield from runtime.compare(original, reference, islice(samples, _COMPARED))
         except RungError as error:  # such as outputs that are no longer finite, beside which all such are equal
             raise RungError(f"{_INCOMPARABLE}: {error}") from error
-        sqnr_db = yield from runtime.compare(reference, out, islice(samples, _COMPARED))
+        try:
+            sqnr_db = yield from runtime.compare(reference, out, islice(samples, _COMPARED))
+        except RungError as error:  # such as an output of another shape
+            raise RungError(f"the pruned model is not the model without these channels: {error}; {_WRONG}") from error
     for name, db in sqnr_db.items():
         if db < _SAME_DB:
             raise RungError(
                 f"output {name!r} of the pruned model is not what the model computes without these channels ({db:.0f} "
-                "dB): an operator was followed wrongly; exclude the layers around it, and report this as a bug"
+                f"dB): {_WRONG}"
             )
 
 
@@ -220,15 +230,17 @@ def _repaired(
         before = reference.loss(cut)
         better, layers = yield from reconstruct(coupled, removed, cut, supply.calibration)
         after = reference.loss(better) if layers else before
-    if after < before:
-        return better, Repaired(layers, before, after)
-    return cut, Repaired(0, before, before)
+    helped, held_out = after < before, supply.held_out != supply.calibration
+    found = Repaired(layers, before, after, held_out) if helped else Repaired(0, before, before, held_out)
+    return better if helped else cut, found
 
 
 _INCOMPARABLE = (
     "with the weights of these channels set to 0 the model's outputs cannot be held against its own, so that the cut "
     "cannot be checked; exclude the layers before divisions, powers, logarithms and what finds places in the data"
 )
+_WRONG = "an operator was followed wrongly; exclude the layers around it, and report this as a bug"
+_TIMED = "the times of nodes were measured for `of: latency`: another run may choose other channels"
 _UNSTEADY = (
     "the outputs of this model do not repeat: the same share of all layers went, the cut was not checked by running, "
     "and nothing was repaired"

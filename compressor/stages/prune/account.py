@@ -11,6 +11,9 @@ from compressor.errors import RungError
 from compressor.records import Channels, Model, Pruned, Repaired, Shapes
 from compressor.stages.prune import cost
 from compressor.stages.prune.groups import Coupled
+from compressor.units import write_fraction
+
+_OF = {"macs": "MACs", "channels": "channels that can be removed"}
 
 
 def counted(coupled: Coupled, removed: frozenset[int], models: tuple[Model, Model], static: Shapes) -> Pruned:
@@ -55,6 +58,9 @@ def told(pruned: Pruned) -> str:
     free = sum(not g.stay for g in pruned.groups)
     channels = f"{pruned.channels[0] - pruned.channels[1]} of {pruned.channels[0]} channels"
     what = f"removed {', '.join(gone)}: {channels}, from {len(cut)} of {free} groups that could be pruned"
+    if pruned.asked is not None and pruned.gone is not None:
+        of = _OF.get(pruned.of, pruned.of)
+        what = f"asked for {write_fraction(pruned.asked)} of the {of}, {pruned.gone:.1%} went; {what}"
     return f"{what}; {mended(pruned.repaired)}" if pruned.repaired else what
 
 
@@ -62,9 +68,10 @@ def mended(repaired: Repaired) -> str:
     """Say what repairing gained."""
     if not repaired.layers:
         return f"repairing did not help, the outputs are off by {repaired.before:.1%} of their variance"
+    layers = f"{repaired.layers} layer{'s' * (repaired.layers > 1)}"
     return (
-        f"repaired {repaired.layers} layers, the outputs are off by {repaired.after:.1%} of their variance instead of "
-        f"{repaired.before:.1%}"
+        f"repaired {layers}, the outputs are off by {repaired.after:.1%} of "
+        f"their variance instead of {repaired.before:.1%}"
     )
 
 

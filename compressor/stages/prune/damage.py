@@ -41,6 +41,8 @@ _FEWEST, _MOST = 16, 256
 _ARITHMETIC = 4e12
 """Multiply-accumulates that measuring may take in all; of large models fewer samples are looked at."""
 _MOST_LOSS = 1e6
+_CONSTANT = 1e-12
+"""Variance that rounding alone makes, as a share of the power of an output."""
 _TOGETHER_BYTES = 512 << 20
 """Covariances that are gathered in one pass."""
 
@@ -123,32 +125,38 @@ class Reference:
         Of outputs that are no floating-point numbers, the share that differs. What is not finite in the original does
         not count; elsewhere it makes the loss infinite, as does another shape.
         """
-        totals = dict.fromkeys(self._spools, np.zeros(3))
+        totals = {name: np.zeros(3) for name in self._spools}
         references = zip(*self._spools.values(), strict=True)
         for arrays, found in zip(references, self._run(model), strict=True):
             for name, wanted in zip(self._spools, arrays, strict=True):
                 totals[name] = totals[name] + _compared(wanted, found[name], self._means[name])
-        shares = [noise / (spread or power or 1.0) for noise, spread, power in totals.values()]
-        mean = float(np.mean(shares)) if shares else 0.0
-        return mean if math.isfinite(mean) else math.inf
+        if not all(np.isfinite(sums).all() for sums in totals.values()):
+            return math.inf
+        return float(np.mean([_share(*sums) for sums in totals.values()])) if totals else 0.0
 
     def _mean(self, spool: Spool) -> Array:
-        """Give the mean of all samples of an output; 0 where they have no common shape, or are no numbers."""
-        total, n = np.zeros(()), 0
+        """Give the mean of what is finite of an output, float64; 0 where samples differ in shape or are no numbers."""
+        sums: Array | None = None  # of the values, and how many they are
         for array in spool:
-            of_feed = array.sum(0, keepdims=True) if self._samples.per_feed > 1 and array.ndim else array
-            if array.dtype.kind != "f" or (n and of_feed.shape != total.shape):
+            if array.dtype.kind != "f":
                 return np.zeros(())
-            with np.errstate(invalid="ignore"):  # infinities of both signs
-                total = total + of_feed
-            n += 1 if of_feed is array else len(array)
-        return total / max(n, 1)
+            finite = np.isfinite(array)
+            held = np.stack([np.where(finite, array, 0), finite], dtype=np.float64)
+            held = held.sum(1, keepdims=True) if self._samples.per_feed > 1 and array.ndim else held
+            if sums is not None and sums.shape != held.shape:
+                return np.zeros(())
+            sums = held if sums is None else sums + held
+        return np.zeros(()) if sums is None else sums[0] / np.maximum(sums[1], 1)
 
     def _run(self, model: ir.Model) -> Iterator[Mapping[str, Array]]:
+        """Give outputs; of the last feed, where they have a batch axis, without those of what fills it up."""
         graph.save(model, self._path)
+        batch, left = self._samples.per_feed, len(self._samples)
         with closing(runtime.load(self._path, runtime.options(1, spinning=False))) as session:
             for feed in self._samples:
-                yield {name: np.asarray(value) for name, value in session(feed).items()}
+                found = {name: np.asarray(value) for name, value in session(feed).items()}
+                yield {name: value[:left] if value.shape[:1] == (batch,) else value for name, value in found.items()}
+                left -= batch
 
 
 def _compared(wanted: Array, found: Array, mean: Array) -> Array:
@@ -157,10 +165,14 @@ def _compared(wanted: Array, found: Array, mean: Array) -> Array:
         return np.array([math.inf, 0, 0])
     if wanted.dtype.kind != "f":
         return np.array([np.count_nonzero(wanted != found), wanted.size, wanted.size])
-    finite = np.isfinite(wanted)
-    with np.errstate(invalid="ignore"):
-        parts = [(found.astype(np.float64) - wanted)[finite], (wanted - mean)[finite], wanted[finite]]
-        return np.array([np.square(part, dtype=np.float64).sum() for part in parts])
+    finite, exact = np.isfinite(wanted), wanted.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.array([np.square(part[finite]).sum() for part in (found - exact, exact - mean, exact)])
+
+
+def _share(noise: float, spread: float, power: float) -> float:
+    """Give the change as a share of the variance; of an output that only rounding moves, of its power."""
+    return noise / ((spread if spread > _CONSTANT * power else power) or 1.0)
 
 
 def _divided(samples: Samples) -> tuple[Samples, Samples]:
@@ -172,7 +184,7 @@ def _levels(steps: Sequence[int], fractions: Sequence[float], norms: Array) -> l
     """Give the steps nearest to these shares of the last one, and one for what is dead."""
     near = {min(steps, key=lambda step: abs(step - fraction * steps[-1])) for fraction in fractions}
     dead = int(np.count_nonzero(norms == 0))
-    return sorted(near | {step for step in steps if step <= dead < step + steps[0]})
+    return sorted(near | set([step for step in steps if step <= dead][-1:]))
 
 
 def _together(read: Mapping[int, Sequence[Reader]]) -> Iterator[list[int]]:

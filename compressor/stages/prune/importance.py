@@ -9,8 +9,9 @@ Another score is another class like `_Surgeon`.
 
 from __future__ import annotations
 
+import heapq
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +77,7 @@ def by_norm(coupled: Coupled) -> Array:
     """
     n = sum(len(group.units) for group in coupled.groups)
     squares, there = np.zeros((2, n)), np.zeros((2, n), bool)  # of what makes a unit, of what reads it
-    for name, axis in {key for group in coupled.groups for key in group.slices}:
+    for name, axis in dict.fromkeys(key for group in coupled.groups for key in group.slices):  # sums need an order
         array = constant(coupled.model.graph.initializers[name])
         if array is None or array.dtype.kind not in "fV":  # V: bfloat16, as numpy sees it
             continue
@@ -123,7 +124,7 @@ def cutbacks(
 ) -> Iterator[Cutback]:
     """Remove the units of a group, always those that cost least, and give what is left at these counts.
 
-    Of up to 256 units they go one by one, of more so many at once that scoring them does not take hours.
+    All are scored again for each that goes; of more than 256 only those next in turn, so that it does not take hours.
 
     Args:
         model: What the group is of.
@@ -133,19 +134,39 @@ def cutbacks(
         levels: Ascending.
     """
     surgeons = [_Surgeon(model, reader, spread[reader.layer.node]) for reader in read]
-    alive = np.ones(len(norms), bool)
-    order: list[int] = []
+
+    def costs(units: Sequence[int]) -> Array:
+        at = np.array(units)
+        found = sum((surgeon.costs(at) for surgeon in surgeons), np.zeros(len(at))) if surgeons else norms[at]
+        return np.where(norms[at], found, _DEAD)
+
+    left, order = set(range(len(norms))), list[int]()
     for level in levels:
         while len(order) < level:
-            costs = sum((surgeon.costs(alive) for surgeon in surgeons), np.zeros(len(alive))) if surgeons else norms
-            ranked = np.argsort(np.where(alive, np.where(norms, costs, _DEAD), np.inf), kind="stable")
-            for unit in ranked[: min(max(len(norms) // _ONE_BY_ONE, 1), level - len(order))].tolist():
+            for unit in _cheapest(sorted(left), costs, min(max(len(norms) // _ONE_BY_ONE, 1), level - len(order))):
                 for surgeon in surgeons:
                     surgeon.remove(unit)
-                alive[unit] = False
+                left.remove(unit)
                 order.append(unit)
         weights = {surgeon.node: surgeon.weights.copy() for surgeon in surgeons}
         yield Cutback(tuple(order), weights, {surgeon.node: surgeon.bias() for surgeon in surgeons})
+
+
+def _cheapest(units: Sequence[int], costs: Callable[[Sequence[int]], Array], n: int) -> Iterator[int]:
+    """Give n units, each to be removed before the next is asked for: then what those cost that stood in for it rises.
+
+    A unit is scored again when its turn comes, and waits if others are now cheaper.
+    """
+    heap = sorted(zip(costs(units).tolist(), units, strict=True))
+    yield heapq.heappop(heap)[1]
+    while n > 1:
+        unit = heapq.heappop(heap)[1]
+        now = (float(costs([unit])[0]), unit)
+        if heap and now > heap[0]:
+            heapq.heappush(heap, now)
+        else:
+            n -= 1
+            yield unit
 
 
 class _Surgeon:
@@ -160,13 +181,12 @@ class _Surgeon:
         self._inverse = np.linalg.inv(covariance + ridge * np.eye(len(covariance)))
         self._energy = max(float(((self._before @ covariance) * self._before).sum()), _TINY)
 
-    def costs(self, alive: Array) -> Array:
-        """Give what each unit's removal costs, as a share of the power of the output; 0 of those that are gone."""
-        costs = np.zeros(len(alive))
-        blocks = self._blocks[alive]
+    def costs(self, units: Array) -> Array:
+        """Give what the removal of each of these units costs, as a share of the power of the output."""
+        blocks = self._blocks[units]
         inner = self._inverse[blocks[:, :, None], blocks[:, None, :]]
         weights = self.weights[:, blocks].transpose(1, 2, 0)  # [units, features, out]
-        costs[alive] = (weights * np.linalg.solve(inner, weights)).sum((1, 2)) / self._energy
+        costs: Array = (weights * np.linalg.solve(inner, weights)).sum((1, 2)) / self._energy
         return costs
 
     def remove(self, unit: int) -> None:

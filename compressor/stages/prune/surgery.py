@@ -175,10 +175,10 @@ def _split(cut: Cut, old: ir.Node, new: ir.Node) -> None:
         _set(new, 1, np.array([cut.size(output, axis) for output in old.outputs], np.int64))
 
 
-def _squeeze(_cut: Cut, old: ir.Node, new: ir.Node) -> None:
-    """Name the axes: one that shrinks to size 1 must not go too."""
+def _squeeze(cut: Cut, old: ir.Node, new: ir.Node) -> None:
+    """Name the axes: one that shrinks to size 1 must not go too. Where sizes are open nothing shrinks."""
     x = old.inputs[0]
-    if (len(old.inputs) < 2 or old.inputs[1] is None) and x.shape is not None:  # noqa: PLR2004 - input `axes`
+    if cut.changes(x) and not any(old.inputs[1:]):
         _set(new, 1, np.array([axis for axis in range(len(x.shape.dims)) if size(x, axis) == 1], np.int64))
 
 

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from compressor import graph, machine, runtime
 from compressor.errors import RungError
 from compressor.records import Did, Feeds, Model, Progress, Work
 from compressor.samples import Samples
 from compressor.schemes import Scheme
-from compressor.stages.recover.distil import BATCH, Limit, Pair, distilled, paired
+from compressor.stages.recover.distil import BATCH, Limit, Pair, Trained, distilled, paired
 from compressor.stages.recover.interpreter import Network
 from compressor.stages.supply import Supply
 
 _FEWEST = 10
 _ROUNDING = 1e-6
 """Divergence, absolute and as a share: what is less says nothing."""
-_CUT_SHORT = "recover: the time was over before the steps were, so that another run ends with other weights:"
+_NO_NUMBER = "expected a number of minutes such as 5"
 _SHARE_ASIDE = 5
 _MOST_ASIDE = 200
 _QUANTIZED = (
@@ -52,6 +52,16 @@ class Recover(BaseModel, frozen=True, extra="forbid"):
     """Steps of 64 samples; fewer where the time is over before."""
     minutes: float = Field(5, gt=0, le=10_000)
 
+    @field_validator("minutes", mode="before")
+    @classmethod
+    def _is_number(cls, given: object) -> object:
+        if isinstance(given, str):
+            try:
+                float(given)
+            except ValueError as error:
+                raise ValueError(_NO_NUMBER) from error
+        return given
+
     def resolve(self, _model: Path, _scheme: Scheme) -> Recover:
         """Give the settings as they are: none is left open."""
         return self
@@ -69,13 +79,15 @@ class Recover(BaseModel, frozen=True, extra="forbid"):
         if original is None or why:
             return _unchanged(model, out, why)
         samples, held = _parts(supply)
+        per_feed = samples.per_feed
+        few = list(islice(held, max(2, BATCH // per_feed)))
         settings = runtime.options(machine.cpus_usable(), spinning=False)
         with closing(runtime.load(original, settings)) as teacher, closing(runtime.load(model.path, settings)) as now:
             try:
-                pair = paired(Network(model.path), teacher, now, list(islice(held, BATCH)), samples.per_feed)
+                pair = paired(Network(model.path), teacher, now, few, per_feed)
+                return (yield from self._recovered(model, pair, (samples, held), out))
             except RungError as error:
                 return _unchanged(model, out, str(error))
-            return (yield from self._recovered(model, pair, (samples, held), out))
 
     def _recovered(self, model: Model, pair: Pair, data: tuple[Samples, _Held], out: Path) -> Work[Did]:
         """Train, and keep what comes of it if the file that was written is closer to the original."""
@@ -83,15 +95,30 @@ class Recover(BaseModel, frozen=True, extra="forbid"):
         trained = yield from distilled(pair, samples, held, Limit(self.steps, 60 * self.minutes))
         yield Progress("comparing with the original")
         pair.network.save(out)
-        before, after = (_divergence(pair, path, held) for path in (model.path, out))
-        of = f"divergence from the original on {len(held)} samples held out"
+        (before, feeds), (after, _) = (_divergence(pair, path, held) for path in (model.path, out))
+        n = min(feeds * samples.per_feed, len(held))
+        notes = tuple(self._notes(trained, len(held) - n, trained.unheard * samples.per_feed))
+        of = f"divergence from the original on {n} samples held out"
         how = f"in {trained.steps} steps ({trained.seconds:.0f} s)"
-        if before - after <= max(_ROUNDING, before * _ROUNDING):
-            best = min(after, trained.best)
+        if not before - after > max(_ROUNDING, before * _ROUNDING):  # NaN is no success
+            best = min(trained.best, after)
             why = f"{how} the {of} did not fall: {before:.4g} before, {best:.4g} at best"
-            return _unchanged(model, out, why)
-        notes = (f"{_CUT_SHORT} after {trained.steps} of {self.steps}",) if trained.steps < self.steps else ()
+            return replace(_unchanged(model, out, why), notes=notes)
         return Did(f"trained towards the original {how}: {of} fell from {before:.4g} to {after:.4g}", notes=notes)
+
+    def _notes(self, trained: Trained, held_out: int, drawn: int) -> Iterator[str]:
+        if trained.steps < self.steps:
+            yield (
+                f"recover: stopped by `minutes` after {trained.steps} of {self.steps} steps, so that another run ends "
+                "with other weights; give more minutes"
+            )
+        if trained.skipped:
+            yield f"recover: {trained.skipped} of {trained.steps} steps were skipped, their gradient was not finite"
+        if held_out or drawn:
+            yield (
+                f"recover: samples were left out as the original's answer to them is not finite: {held_out} of those "
+                f"held out, {drawn} of those drawn in training"
+            )
 
 
 @dataclass(frozen=True)
@@ -128,14 +155,20 @@ def _parts(supply: Supply) -> tuple[Samples, _Held]:
     n = len(supply.calibration)
     train, aside = supply.calibration.split(n - min(_MOST_ASIDE, n // _SHARE_ASIDE), seed=0)
     further = supply.held_out.without(train).without(aside)
-    return train, _Held((aside, further))
+    return _whole(train), _Held((_whole(aside), _whole(further)))
 
 
-def _divergence(pair: Pair, changed: Path, held: _Held) -> float:
-    """Give the divergence from the original of a file as ONNX Runtime computes it."""
+def _whole(samples: Samples) -> Samples:
+    """Leave out what fills no feed, as its filler would count like samples; but keep what is less than one feed."""
+    return samples.take(len(samples) // samples.per_feed * samples.per_feed or len(samples), seed=0)
+
+
+def _divergence(pair: Pair, changed: Path, held: _Held) -> tuple[float, int]:
+    """Give the divergence from the original of a file as ONNX Runtime computes it, and of how many feeds it is."""
     with closing(runtime.load(changed, runtime.options(machine.cpus_usable(), spinning=False))) as session:
-        found = [pair.compared(pair.original(feed), session(feed)) for feed in held]
-    return sum(found) / len(found)
+        heard = ((wanted, feed) for feed in held if pair.loss.hears(wanted := pair.original(feed)))
+        found = [pair.compared(wanted, session(feed)) for wanted, feed in heard]
+    return sum(found) / len(found), len(found)
 
 
 def _unchanged(model: Model, out: Path, why: str) -> Did:

@@ -30,22 +30,29 @@ _IMAGE_AXES = 4
 
 
 def joined(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """Put arrays of the same names one after another along their first axis."""
+    """Put arrays of the same names one after another along their first axis.
+
+    Raises:
+        ValueError: They are several and have no axes, or other sizes.
+    """
+    if len(parts) == 1:
+        return dict(parts[0])
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def asked(run: Run, feeds: Sequence[Feeds], *, many: bool) -> Outputs:
     """Give the outputs for all feeds, one after another; `many`: the model takes all at once."""
-    if many and len(feeds) > 1:
-        return run(joined(feeds))
-    return joined([run(feed) for feed in feeds]) if len(feeds) > 1 else run(feeds[0])
+    return run(joined(feeds)) if many else joined([run(feed) for feed in feeds])
 
 
 def takes_many(run: Run, feeds: Sequence[Feeds]) -> bool:
     """Tell whether a model gives for several feeds at once what it gives for one after another."""
     try:
         together, apart = asked(run, feeds, many=True), asked(run, feeds, many=False)
-    except (RungError, ValueError):  # it takes no other batch than its own, or has outputs without axes
+    except (
+        RungError,
+        ValueError,
+    ):  # it takes no other batch than its own, or outputs have no axes or sizes of their own
         return False
     return all(agrees(apart[name], together[name]) for name in apart)
 

@@ -51,12 +51,17 @@ class Limit:
 
 @dataclass(frozen=True)
 class Trained:
-    """How many steps were done, and what the divergence on held-out samples was before and is at best."""
+    """How many steps were done, and what the divergence on held-out samples was before and is at best.
+
+    `skipped`: steps whose gradient was not finite; `unheard`: feeds drawn of which the original's answer was not.
+    """
 
     steps: int
     seconds: float
     before: float
     best: float
+    skipped: int
+    unheard: int
 
 
 @dataclass(frozen=True)
@@ -73,23 +78,35 @@ class Pair:
     many: bool
 
     def lessons(self, feeds: Iterable[Feeds]) -> Iterator[tuple[int, Tensor]]:
-        """Give the divergence of as many feeds as the network takes, and how many they are, until all are seen."""
+        """Give the divergence of as many feeds as the network takes, and how many they are, until all are seen.
+
+        Left out are feeds of which the original's answer is not finite.
+        """
         rest = iter(feeds)
         while part := list(islice(rest, self.width)):
-            wanted = tensors(asked(self.original, part, many=self.many))
-            yield len(part), self.loss(wanted, self.network(tensors(joined(part) if len(part) > 1 else part[0])))
+            heard, wanted = self._heard(part)
+            if heard:
+                yield len(heard), self.loss(tensors(wanted), self.network(tensors(joined(heard))))
 
     def divergence(self, feeds: Iterable[Feeds]) -> float:
         """Give the divergence from the original, averaged over the feeds."""
         import torch
 
         with torch.no_grad():
-            found = [(n, n * float(loss)) for n, loss in self.lessons(feeds)]
+            found = [(n, n * _positive(loss)) for n, loss in self.lessons(feeds)]
         return sum(loss for _, loss in found) / sum(n for n, _ in found)
 
     def compared(self, wanted: Outputs, found: Outputs) -> float:
         """Give the divergence of outputs that were computed elsewhere."""
-        return float(self.loss(tensors(wanted), tensors(found)))
+        return _positive(self.loss(tensors(wanted), tensors(found)))
+
+    def _heard(self, feeds: Sequence[Feeds]) -> tuple[Sequence[Feeds], Outputs]:
+        """Give the feeds that the original has finite answers to, and the answers."""
+        wanted = asked(self.original, feeds, many=self.many)
+        if self.loss.hears(wanted):
+            return feeds, wanted
+        heard = [feed for feed in feeds if self.loss.hears(self.original(feed))] if len(feeds) > 1 else []
+        return heard, asked(self.original, heard, many=self.many) if heard else {}
 
 
 def paired(network: Network, original: Run, changed: Run, feeds: Sequence[Feeds], per_feed: int) -> Pair:
@@ -103,18 +120,21 @@ def paired(network: Network, original: Run, changed: Run, feeds: Sequence[Feeds]
         per_feed: How many samples a feed has.
 
     Raises:
-        RungError: The network computes something else, or no output is of floats.
+        RungError: The network computes something else, or no output is of finite floats.
     """
-    found = network(tensors(feeds[0]))
-    _check(changed(feeds[0]), _arrays(found))
-    loss = of_outputs(asked(original, feeds, many=False))
+    loss = of_outputs(map(original, feeds))
+    heard = list(islice((feed for feed in feeds if loss.hears(original(feed))), 2))
+    if not heard:
+        raise RungError("for no sample are all outputs of the original finite")
+    found = network(tensors(heard[0]))
+    _check(changed(heard[0]), _arrays(found))
     if not any(found[name].requires_grad for name in loss.outputs):
         raise RungError("no weight of 32-bit floats has a say in an output of floats that varies")
     width = 1
-    if len(feeds) > 1 and takes_many(lambda feed: _run(network, feed), feeds[:2]):
-        fitting = _ACTIVATION_BYTES // max(network.footprint_bytes(tensors(feeds[0])), 1)
+    if len(heard) > 1 and takes_many(lambda feed: _run(network, feed), heard):
+        fitting = _ACTIVATION_BYTES // max(network.footprint_bytes(tensors(heard[0])), 1)
         width = max(1, min(BATCH // per_feed, fitting))
-    return Pair(network, original, loss, width, width > 1 and takes_many(original, feeds[:2]))
+    return Pair(network, original, loss, width, width > 1 and takes_many(original, heard))
 
 
 def distilled(pair: Pair, samples: Samples, held: Iterable[Feeds], limit: Limit) -> Work[Trained]:
@@ -131,10 +151,11 @@ def distilled(pair: Pair, samples: Samples, held: Iterable[Feeds], limit: Limit)
     best = _copied(weights)
     optimiser = torch.optim.Adam(list(weights.values()), lr=_HIGHEST_RATE)
     rng, start, step, total = np.random.default_rng(_SEED), time.monotonic(), 0, limit.steps
+    skipped = unheard = 0
     for feeds in shuffled(samples, max(1, BATCH // samples.per_feed), _SEED):
         yield Progress("distilling", step, total)
-        _step(pair, optimiser, varied(feeds, rng), _rate(step, total))
-        step += 1
+        finite, heard = _step(pair, optimiser, varied(feeds, rng), _rate(step, total))
+        step, skipped, unheard = step + 1, skipped + (not finite), unheard + len(feeds) - heard
         total = _total(step, time.monotonic() - start, limit)
         if step >= total or _is_check(step, total):
             now = pair.divergence(held)
@@ -145,7 +166,12 @@ def distilled(pair: Pair, samples: Samples, held: Iterable[Feeds], limit: Limit)
     with torch.no_grad():
         for name, weight in weights.items():
             weight.copy_(best[name])
-    return Trained(step, time.monotonic() - start, before, lowest)
+    return Trained(step, time.monotonic() - start, before, lowest, skipped, unheard)
+
+
+def _positive(loss: Tensor) -> float:
+    """Give a divergence without what rounding takes it below 0; NaN stays."""
+    return max(float(loss), 0.0)
 
 
 def _check(wanted: Outputs, found: Outputs) -> None:
@@ -169,16 +195,22 @@ def _copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: weight.detach().clone() for name, weight in weights.items()}
 
 
-def _step(pair: Pair, optimiser: torch.optim.Optimizer, feeds: Sequence[Feeds], rate: float) -> None:
+def _step(pair: Pair, optimiser: torch.optim.Optimizer, feeds: Sequence[Feeds], rate: float) -> tuple[bool, int]:
+    """Change the weights if the gradient is finite; say whether it was, and how many feeds had an answer."""
     import torch
 
+    heard = 0
     for group in optimiser.param_groups:
         group["lr"] = rate
     optimiser.zero_grad()
     for n, loss in pair.lessons(feeds):
         (loss * (n / len(feeds))).backward()
-    torch.nn.utils.clip_grad_norm_(pair.network.weights.values(), _LARGEST_GRADIENT)
-    optimiser.step()
+        heard += n
+    norm = torch.nn.utils.clip_grad_norm_(pair.network.weights.values(), _LARGEST_GRADIENT)
+    finite = math.isfinite(norm)
+    if finite:
+        optimiser.step()
+    return finite, heard
 
 
 def _rate(step: int, total: int) -> float:
@@ -199,4 +231,8 @@ def _total(step: int, elapsed_s: float, limit: Limit) -> int:
 
 
 def _is_check(step: int, total: int) -> bool:
-    return step * _CHECKS // total > (step - 1) * _CHECKS // total
+    """Tell whether the held-out samples are looked at: after each quarter, and after 1, 2, 4, 8 steps and so on.
+
+    Of few samples more steps can learn what holds for these alone: the best weights come early.
+    """
+    return not step & (step - 1) or step * _CHECKS // total > (step - 1) * _CHECKS // total

@@ -17,6 +17,7 @@ from compressor import graph
 from compressor.errors import RungError
 from compressor.stages.recover import layout, pointwise, products, recurrent, resize, windows
 from compressor.stages.recover.call import Call
+from compressor.stages.recover.weights import is_learnt
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -31,9 +32,6 @@ _OPERATORS: dict[str, Operator] = {
     **layout.OPERATORS,
     **recurrent.OPERATORS,
 }
-_NOT_WEIGHTS = {"BatchNormalization": {3, 4}, "Pow": {1}, "Resize": {1, 2}}
-"""Inputs that are settings or statistics: training them would change what kind of node it is."""
-
 _IMAGE_AXES = 4
 
 
@@ -52,7 +50,7 @@ class _Step:
 
 
 class Network:
-    """A graph in torch. `weights` are its float initializers by name: leaves that require gradients."""
+    """A graph in torch. `weights` are its learnt initializers by name: leaves that require gradients."""
 
     def __init__(self, path: Path) -> None:
         """Read a model.
@@ -65,10 +63,8 @@ class Network:
             raise RungError("the model has functions of its own, which cannot be trained")
         self._steps = _steps(self._model)
         tensors = {name: _tensor(value) for name, value in self._model.graph.initializers.items()}
-        trained = {name for name, value in self._model.graph.initializers.items() if _is_weight(value)}
-        self.weights: Mapping[str, Tensor] = {
-            name: _laid_out(tensors[name]).requires_grad_() for name in sorted(trained)
-        }
+        trained = {name for name, value in self._model.graph.initializers.items() if is_learnt(value)}
+        self.weights: Mapping[str, Tensor] = {name: _weight(tensors[name]) for name in sorted(trained)}
         self._constants = {name: tensor for name, tensor in tensors.items() if name not in trained}
         self._outputs = [str(value.name) for value in self._model.graph.outputs]
 
@@ -155,19 +151,13 @@ def _laid_out(tensor: Tensor) -> Tensor:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == _IMAGE_AXES else tensor
 
 
-def _is_weight(value: ir.Value) -> bool:
-    import onnx_ir as ir
-
-    tensor = value.const_value
-    if tensor is None or value.is_graph_input() or value.is_graph_output() or tensor.dtype != ir.DataType.FLOAT:
-        return False
-    uses = value.uses()
-    settings = any(index in _NOT_WEIGHTS.get(node.op_type, ()) for node, index in uses)
-    return bool(uses) and not settings and len(tensor.shape) > 0 and tensor.size > 1 and _is_finite(tensor)
-
-
-def _is_finite(tensor: ir.TensorProtocol) -> bool:
-    return bool(np.isfinite(tensor.numpy()).all())
+def _weight(tensor: Tensor) -> Tensor:
+    """Give a leaf to train; zeros of a matrix or kernel stay, as they say what must not be connected."""
+    weight = _laid_out(tensor).requires_grad_()
+    if weight.ndim > 1:
+        kept = weight.detach() != 0
+        weight.register_hook(lambda gradient: gradient * kept)
+    return weight
 
 
 def _computed(step: _Step, inputs: list[Any]) -> dict[str, Tensor]:

@@ -5,9 +5,10 @@ Another way of comparing an output is a `_Kind` and its line in `_far`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,10 @@ _MOST_CLASSES = 100_000
 _TEMPERATURE = 2.0
 _SMALLEST = 1e-7
 """Probabilities below count as this."""
+_WIDEST = -_TEMPERATURE * math.log(_SMALLEST)
+"""A logit further than this below the largest has a smaller probability."""
+_MOST = 1 / 2
+"""Of feeds or rows: what holds for fewer is an exception."""
 _ROUNDING = 1e-3
 _CONSTANT = 1e-6
 """What deviates by a smaller share of its largest value is rounding."""
@@ -55,30 +60,84 @@ class Loss:
             total = total + _far(kind, one, two) + (one - two).square().mean() / variance
         return total
 
+    def hears(self, wanted: Outputs) -> bool:
+        """Tell whether the original's outputs can be compared: there is something in each, and all is finite."""
+        return all(_says(wanted[name]) for name in self.outputs)
 
-def of_outputs(outputs: Outputs) -> Loss:
-    """Choose by what the original gives for some samples how each of its outputs is compared.
 
-    Left out are those that are no floats, are not finite, or do not vary.
+def of_outputs(answers: Iterable[Outputs]) -> Loss:
+    """Choose by what the original gives for some feeds how each of its outputs is compared.
+
+    Left out are those that are no floats, are not finite for half of the feeds, or do not vary. A matrix is taken for
+    logits, one row a sample, unless most rows spread so far that a softmax would not see their least values, as
+    coordinates do.
     """
-    varying = {name: array for name, array in outputs.items() if _varies(array)}
-    return Loss({name: (_kind(array), float(array.var(dtype=np.float64))) for name, array in varying.items()})
+    seen: dict[str, list[_Looks | None]] = {}
+    for outputs in answers:
+        for name, array in outputs.items():
+            seen.setdefault(name, []).append(_looks(array) if _says(array) else None)
+    found = {}
+    for name, all_looks in seen.items():
+        looks = [each for each in all_looks if each]
+        if len(looks) >= len(all_looks) * _MOST and (variance := _variance(looks)):
+            found[name] = _kind(looks), variance
+    return Loss(found)
 
 
-def _varies(array: Array) -> bool:
-    if array.dtype.kind != "f" or not array.size or not np.isfinite(array).all():
-        return False
-    return bool(array.std(dtype=np.float64) > _CONSTANT * np.abs(array).max())
+class _Looks(NamedTuple):
+    """What an output looks like for one feed; a row goes along the last axis, and is one value where there is none.
+
+    `wide`: rows that are no logits; `off`: how far the sum of one is from 1; `shortest`, `longest`: their norms.
+    """
+
+    axes: int
+    columns: int
+    rows: int
+    mean: float
+    variance: float
+    low: float
+    high: float
+    wide: int
+    off: float
+    shortest: float
+    longest: float
 
 
-def _kind(array: Array) -> _Kind:
-    if array.ndim < _MATRIX or not 1 < array.shape[-1] <= _MOST_CLASSES:
+def _says(array: Array) -> bool:
+    return bool(array.dtype.kind == "f" and array.size and np.isfinite(array).all())
+
+
+def _looks(array: Array) -> _Looks:
+    rows = array.astype(np.float64).reshape(-1, *array.shape[-1:] or (1,))
+    norms = np.linalg.norm(rows, axis=1)
+    return _Looks(
+        *(array.ndim, rows.shape[1], len(rows), float(rows.mean()), float(rows.var())),
+        *(float(rows.min()), float(rows.max()), int((np.ptp(rows, axis=1) > _WIDEST).sum())),
+        *(float(np.abs(rows.sum(1) - 1).max()), float(norms.min()), float(norms.max())),
+    )
+
+
+def _variance(looks: Sequence[_Looks]) -> float:
+    """Give the variance over all feeds; 0 where it is no more than rounding."""
+    sizes, means = np.array([each.rows * each.columns for each in looks]), np.array([each.mean for each in looks])
+    inside = np.array([each.variance for each in looks])
+    around = means - np.average(means, weights=sizes)
+    variance = float(np.average(inside + around**2, weights=sizes))
+    largest = max(max(-each.low, each.high) for each in looks)
+    return variance if math.sqrt(variance) > _CONSTANT * largest else 0.0
+
+
+def _kind(looks: Sequence[_Looks]) -> _Kind:
+    (axes, columns), *others = {(each.axes, each.columns) for each in looks}
+    if others or axes < _MATRIX or not 1 < columns <= _MOST_CLASSES:
         return "values"
-    unit = array.min() >= 0 and array.max() <= 1 + _ROUNDING
-    if unit and np.abs(array.sum(-1) - 1).max() <= _ROUNDING:
+    unit = all(each.low >= 0 and each.high <= 1 + _ROUNDING for each in looks)
+    if unit and max(each.off for each in looks) <= _ROUNDING:
         return "probabilities"
-    normed = np.ptp(np.linalg.norm(array.astype(np.float64), axis=-1)) <= _ROUNDING and len(array) > 1
-    return "values" if unit or normed or array.ndim > _MATRIX else "logits"
+    rows = sum(each.rows for each in looks)
+    normed = max(each.longest for each in looks) - min(each.shortest for each in looks) <= _ROUNDING and rows > 1
+    wide = sum(each.wide for each in looks) > rows * _MOST
+    return "values" if unit or normed or wide or axes > _MATRIX else "logits"
 
 
 def _far(kind: _Kind, wanted: Tensor, found: Tensor) -> Tensor | float:

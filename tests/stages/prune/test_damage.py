@@ -12,9 +12,11 @@ import pytest
 from exact import made_up
 from finished import finish
 from numpy.typing import NDArray
+from pruned import run
 
 from compressor import graph
 from compressor.records import Model
+from compressor.samples import Samples, read
 from compressor.stages.prune import damage
 from compressor.stages.prune.choose import Wish, chosen
 from compressor.stages.prune.cost import macs
@@ -123,3 +125,92 @@ def test_without_a_look_all_groups_lose_the_same_share(make: Make) -> None:
     removed = chosen(coupled.groups, plain(coupled, [0, 1], 1, counted), counted, Wish(0.4, 1, "macs"))
     first, second = (len(removed & set(group.units)) for group in coupled.groups)
     assert first / 16 == pytest.approx(second / 48, abs=1 / 16)
+
+
+TANH = "a = Gemm (x, w1, b1) b = Tanh (a) y = Gemm (b, w2, b2)"
+
+
+def loss(model: Model, samples: Samples, factor: float, folder: Path) -> tuple[float, list[NDArray[Any]]]:
+    """Give the loss when the last weights are so many times as large, and all outputs y before and after."""
+    opened = graph.load(model.path)
+    reference = Reference(opened, samples, folder)
+    last = opened.graph.initializers["w2"]
+    array = last.const_value.numpy()
+    last.const_value = ir.tensor(array * array.dtype.type(factor), name="w2")
+    graph.save(opened, folder / "changed.onnx")
+    given, n = [feed["x"] for feed in samples], len(samples)
+    outputs = [
+        np.concatenate([run(path, {"x": x})[0] for x in given]) for path in (model.path, folder / "changed.onnx")
+    ]
+    return reference.loss(opened), [array[:n].astype(np.float64) for array in outputs]
+
+
+def fed(model: Model, x: NDArray[Any], batch: int = 1) -> Samples:
+    path = model.path.parent / "fed.npz"
+    np.savez(path, x=x)
+    return read(path, model.inputs, {"x": (batch, *x.shape[1:])})
+
+
+def mlp(**others: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    rng = np.random.default_rng(3)
+    shapes = {"w1": (6, 24), "b1": (24,), "w2": (24, 4), "b2": (4,)}
+    return {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()} | others
+
+
+def test_an_infinity_of_one_sample_hides_nothing_of_the_others(make: Make, tmp_path: Path) -> None:
+    body = TANH.replace("y =", "c =") + " l = Log (x) s = Slice (l, zero, four, one) y = Add (c, s)"
+    numbers = {"zero": np.array([0]), "four": np.array([4]), "one": np.array([1])}
+    model = make(f"g (float[1,6] x) => (float[1,4] y) {{ {body} }}", mlp(**numbers))
+    x = np.abs(np.random.default_rng(0).normal(size=(40, 6))).astype(np.float32) + 0.1
+    x[5, 2] = 0
+    found, (before, after) = loss(model, fed(model, x), 0.5, tmp_path)
+    assert np.isinf(before).sum() == 1
+    finite = np.isfinite(before)
+    mean = [before[finite[:, i], i].mean() for i in range(4)]
+    wanted = np.square(after[finite] - before[finite]).sum() / np.square((before - mean)[finite]).sum()
+    assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def test_what_overflows_float16_is_summed_in_double(make: Make, tmp_path: Path) -> None:
+    weights = {name: array.astype(np.float16) for name, array in mlp().items()}
+    weights["b2"][:] = 3000  # 32 of them are beyond float16
+    weights["w2"] *= 100
+    model = make(f"g (float16[32,6] x) => (float16[32,4] y) {{ {TANH} }}", weights)
+    x = np.random.default_rng(0).normal(size=(64, 6)).astype(np.float16)
+    found, (before, after) = loss(model, fed(model, x, 32), 0.5, tmp_path)
+    assert found == pytest.approx(np.square(after - before).sum() / np.square(before - before.mean(0)).sum(), rel=1e-3)
+
+
+def test_an_output_that_only_rounding_moves_is_held_against_its_power(make: Make, tmp_path: Path) -> None:
+    text = f"g (float[1,6] x) => (float[1,4] y, float[1,1] z) {{ {TANH} p = Softmax (y) z = ReduceSum (p, one) }}"
+    model = make(text, mlp(one=np.array([1])))
+    x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    found, (before, after) = loss(model, fed(model, x), 1.01, tmp_path)
+    of_y = np.square(after - before).sum() / np.square(before - before.mean(0)).sum()
+    assert found == pytest.approx(of_y / 2, rel=1e-3)  # z is 1, before and after
+
+
+def test_what_fills_up_the_last_feed_does_not_count(make: Make, tmp_path: Path) -> None:
+    model = make(f"g (float[8,6] x) => (float[8,4] y) {{ {TANH} }}", mlp())
+    x = np.random.default_rng(0).normal(size=(19, 6)).astype(np.float32)
+    x[-1] *= 9  # the sample that fills up counts five times over
+    found, (before, after) = loss(model, fed(model, x, 8), 0.5, tmp_path)
+    assert len(before) == 19
+    assert found == pytest.approx(np.square(after - before).sum() / np.square(before - before.mean(0)).sum(), rel=1e-4)
+
+
+def test_as_many_dead_units_as_steps_allow_are_looked_at() -> None:
+    steps = [260 - kept for kept in range(256, 32, -8)]  # 4, 12, ... 68, 76, ...
+    norms = np.ones(260)
+    norms[:74] = 0
+    assert 68 not in damage._levels(steps, (1 / 2, 1), np.ones(260))
+    assert 68 in damage._levels(steps, (1 / 2, 1), norms)
+
+
+def test_a_hopeless_loss_ends_the_look(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(damage.Reference, "loss", lambda _self, _model: 3.0)
+    model = make(NET, drawn())
+    (curve,) = finish(curves(analyse(graph.load(model.path)), [0], made_up(model, 30), 1, None)).values()
+    assert curve.counts == (0, 1, 14)
+    assert curve.losses == (0, 3, 3 * 14)
+    assert len(set(curve.order)) == 14

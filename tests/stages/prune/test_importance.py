@@ -216,3 +216,43 @@ def test_behind_a_global_pool_few_samples_do_not_make_a_layer_seem_free(make: Ma
     _, (reader,) = read_by_y(coupled)
     covariance = finish(importance.spreads(coupled.model, [reader.layer], made_up(model, 12)))["Gemm_y"].covariance
     assert np.linalg.matrix_rank(covariance, tol=1e-5 * np.trace(covariance)) > 11
+
+
+def test_of_two_that_stand_in_for_each_other_one_stays_though_several_go_at_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = weights(w1=[32, 3, 1, 1], b1=[32], w2=[4, 32, 1, 1], b2=[4])
+    w["w2"][:, 16:] = w["w2"][:, :16]
+    coupled = analyse(graph.load(make(CHAIN.replace("<pads: ints = [1,1,1,1]>", ""), w).path))
+    rng = np.random.default_rng(2)
+    rows = np.tile(rng.normal(size=(500, 16)), 2) + 0.05 * rng.normal(size=(500, 32))
+    spread = {"Conv_y": importance.Spread(rows.mean(0), np.cov(rows.T, bias=True))}
+
+    def removed() -> tuple[int, ...]:
+        (found,) = importance.cutbacks(*read_by_y(coupled), spread, np.ones(32), [8])
+        return found.removed
+
+    alone = removed()
+    monkeypatch.setattr(importance, "_ONE_BY_ONE", 4)  # of 32 units, 8 at once
+    together = removed()
+    assert len({unit % 16 for unit in together}) == 8
+    assert set(together) == set(alone)
+
+
+def test_scores_are_sums_in_the_order_of_the_graph(make: Make) -> None:
+    """Else units alike score differently by rounding, and which go depends on how Python hashes names."""
+    rng = np.random.default_rng(0)
+    kernels = rng.normal(size=(4, 1, 3, 3)).astype(np.float32)
+    orders = np.array([rng.permutation(4) for _ in range(64)])
+    w = {f"w{i}": np.ascontiguousarray(kernels[orders[:, i]]) for i in range(4)}
+    w["w4"] = np.ones((2, 64, 1, 1), np.float32)
+    group = "<group: int = 64>"
+    text = f"""g (float[1,1,9,9] x) => (float[1,2,1,1] y) {{
+        a = Conv (x, w0) b = Conv {group} (a, w1) c = Conv {group} (b, w2) d = Conv {group} (c, w3) y = Conv (d, w4)
+    }}"""
+    coupled = analyse(graph.load(make(text, w).path))
+    made = np.zeros(64)
+    for i in range(4):
+        made = made + np.square(w[f"w{i}"], dtype=np.float64).sum((1, 2, 3))
+    assert len(set(made)) > 1  # by rounding
+    assert np.array_equal(importance.by_norm(coupled), np.sqrt(made * 2.0))

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from compressor.errors import RungError
-from compressor.stages.prune.choose import Curve, Wish, check, chosen
+from compressor.stages.prune.choose import Curve, Wish, check, chosen, share_gone
 from compressor.stages.prune.cost import Cost
 from compressor.stages.prune.groups import Group
 
@@ -30,10 +30,14 @@ class Layers:
         self.scores = np.random.default_rng(0).uniform(1, 2, sum(units))
 
     def chosen(self, ratio: float, multiple: int = 1, scores: Floats | None = None, of: str = "macs") -> frozenset[int]:
+        wish = Wish(ratio, multiple, of)
+        check(self.groups, range(len(self.groups)), self.cost, wish)
+        return chosen(self.groups, self.curves(self.scores if scores is None else scores), self.cost, wish)
+
+    @property
+    def cost(self) -> Cost:
         shares = np.vstack([np.diag(1 / self.units), np.zeros(len(self.units))])
-        cost, wish = Cost(self.amounts, np.arange(len(self.units))[:, None], shares), Wish(ratio, multiple, of)
-        check(self.groups, range(len(self.groups)), cost, wish)
-        return chosen(self.groups, self.curves(self.scores if scores is None else scores), cost, wish)
+        return Cost(self.amounts, np.arange(len(self.units))[:, None], shares)
 
     def curves(self, scores: Floats) -> dict[int, Curve]:
         """Give losses that grow as the square of the share that goes, times what the layer costs."""
@@ -126,8 +130,8 @@ def test_more_than_can_go_is_refused_with_what_can(of: str, word: str) -> None:
     layers = Layers([64, 64], amounts=[3, 1])
     assert layers.gone(layers.chosen(0.875, 8)) == [56, 56]
     with pytest.raises(RungError) as refused:
-        layers.chosen(0.9, 8, of=of)
-    assert f"90% of the {word} cannot be pruned: 87.5% is all that goes" in str(refused.value)
+        layers.chosen(0.899, 8, of=of)
+    assert f"89.9% of the {word} cannot be pruned: 87.5% is all that goes" in str(refused.value)
     assert "in multiples of 8" in str(refused.value)
 
 
@@ -137,7 +141,7 @@ def test_what_cannot_shrink_counts_in_the_whole() -> None:
     only.groups = only.groups[:1]
     assert only.gone(only.chosen(0.25)) == [32]
     assert layers.gone(layers.chosen(0.25)) == [16, 16]
-    with pytest.raises(RungError, match=r"43\.8% is all that goes"):  # 7/8 of a half
+    with pytest.raises(RungError, match=r"43\.7% is all that goes"):  # 7/8 of a half
         only.chosen(0.5)
 
 
@@ -166,4 +170,47 @@ def test_what_scores_alike_goes_in_order_and_the_same_every_time() -> None:
     even = np.ones(32)
     assert layers.chosen(0.25, 1, even) == frozenset([0, 1, 2, 3, 16, 17, 18, 19])
     assert layers.chosen(3 / 32, 1, even) == frozenset([0, 1, 16])  # the first layer first
-    assert len({layers.chosen(0.4, 8) for _ in range(5)}) == 1
+
+
+def test_what_is_offered_can_go_and_a_multiple_of_1_has_no_smaller_one() -> None:
+    only = Layers([64, 64])
+    only.groups = only.groups[:1]
+    for multiple, smaller in ((8, True), (1, False)):
+        with pytest.raises(RungError, match=r"^43\.8% of the MACs cannot be pruned: 43\.7% is all") as refused:
+            only.chosen(0.438, multiple)
+        assert ("multiple" in str(refused.value)) == smaller
+    assert only.gone(only.chosen(0.437)) == [56]  # 7/16
+
+
+def test_a_step_that_a_cheaper_one_follows_is_one_with_it_or_costs_what_it_loses() -> None:
+    """Of the first layer 4 lose as much as 12; nothing is 4 of it with a third of that loss."""
+    layers = Layers([16, 16])
+    curves = {
+        0: Curve(tuple(range(16)), (0, 4, 8, 12), (0.0, 1.0, 1.0, 1.0)),
+        1: Curve(tuple(range(16, 32)), (0, 4, 8, 12), (0.0, 0.4, 0.9, 1.5)),
+    }
+    wanted = {4: [0, 4], 8: [0, 8], 12: [12, 0], 16: [12, 4]}  # 0.4, 0.9, 1.0, 1.4 are least
+    for units, gone in wanted.items():
+        assert layers.gone(chosen(layers.groups, curves, layers.cost, Wish(units / 32, 4, "macs"))) == gone
+    only = {0: curves[0]}
+    assert layers.gone(chosen(layers.groups, only, layers.cost, Wish(4 / 32, 4, "macs"))) == [4, 0]
+
+
+def test_a_step_is_priced_by_what_it_saves_now() -> None:
+    """The first layer saves half as much once half of the second, on which its cost depends too, is gone."""
+    layers = Layers([8, 8, 8])
+    shares = np.vstack([np.eye(3) / 8, np.zeros(3)])
+    cost = Cost(np.array([100.0, 100.0]), np.array([[0, 1], [2, 3]]), shares)
+    per_unit = [1.0, 0.0, 1.5]
+    curves = {
+        i: Curve(group.units, tuple(range(8)), tuple(loss * n if i != 1 or n <= 4 else 99.0 for n in range(8)))
+        for i, (group, loss) in enumerate(zip(layers.groups, per_unit, strict=True))
+    }
+    wish = Wish(0.3125, 1, "macs")  # a quarter of all for nothing, then a unit of the third, or two of the first
+    assert layers.gone(chosen(layers.groups, curves, cost, wish)) == [0, 4, 1]
+
+
+def test_the_share_that_went_is_of_what_was_asked_for() -> None:
+    layers = Layers([16, 64], amounts=[3, 1])
+    removed = frozenset(range(4)) | frozenset(range(16, 32))
+    assert share_gone(layers.groups, removed, layers.cost) == pytest.approx((3 / 4 + 1 / 4) / 4)

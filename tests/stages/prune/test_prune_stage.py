@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
+from exact import made_up
+from finished import finish
 
 from compressor import graph, schemes, stages
 from compressor.errors import InputError, RungError
 from compressor.records import Model, Pruned
-from compressor.stages import prune
+from compressor.stages import Supply, prune
 from compressor.stages.prune import Prune
 from compressor.stages.prune.groups import Coupled
 from compressor.stages.prune.surgery import shrunk
@@ -27,13 +31,14 @@ TEXT = """g (float[1,3,6,6] x) => (float[1,2,6,6] y) {
     d = Relu (c)
     [head] y = Conv (d, w3)
 }"""
+WEIGHTS = {"w1": [32, 3, 3, 3], "b1": [32], "w2": [64, 32, 1, 1], "w3": [2, 64, 1, 1]}
 QUANTIZED = "g (float[n,4] x) => (float[n,4] y) { q = QuantizeLinear (x, s, z) y = DequantizeLinear (q, s, z) }"
 
 
 @pytest.fixture
 def net(make: Make) -> Model:
     """Give three layers, of 32, 64 and 2 channels."""
-    return make(TEXT, {"w1": [32, 3, 3, 3], "b1": [32], "w2": [64, 32, 1, 1], "w3": [2, 64, 1, 1]})
+    return make(TEXT, WEIGHTS)
 
 
 def pruning(ratio: str, **settings: Any) -> Prune:
@@ -112,6 +117,33 @@ def test_the_sentence_gives_the_figures_of_the_record(net: Model, apply: Apply) 
     before, after = did.pruned.channels
     cut = sum(group.kept < group.channels for group in did.pruned.groups if not group.stay)
     assert f"{before - after} of {before} channels, from {cut} of 2 groups" in did.what
+    assert did.what.startswith(f"asked for 40% of the MACs, {1 - did.pruned.macs[1] / did.pruned.macs[0]:.1%} went; ")
+
+
+def test_what_went_is_told_in_the_unit_of_the_wish(net: Model, apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"layer1_conv": 1.0, "layer2_conv": 3.0, "head": 1.0}
+    monkeypatch.setattr(prune.runtime, "node_ms", lambda _path, _feeds: times)
+    path, did = apply(pruning("30%", of="latency", multiple=1), net)
+    first, second = (left / whole for left, whole in zip(channels(path), (32, 64), strict=True))
+    gone = 1 - (first + 3 * first * second + second) / 5
+    assert (did.pruned.of, did.pruned.asked, did.pruned.gone) == ("latency", 0.3, pytest.approx(gone))
+    assert did.what.startswith(f"asked for 30% of the latency, {gone:.1%} went; ")
+    assert any("another run may choose other channels" in note for note in did.notes)
+    _, did = apply(pruning("30%", of="channels", multiple=1), net)
+    kept = [group.kept for group in did.pruned.groups if not group.stay]
+    assert did.pruned.gone == pytest.approx(1 - sum(kept) / 96)  # not of 98, which the 2 of the output are part of
+    assert not any("another run" in note for note in did.notes)
+
+
+def test_it_is_told_whether_samples_were_held_out(net: Model, tmp_path: Path) -> None:
+    samples = made_up(net, 40)
+    for few in (False, True):
+        supply = (
+            Supply(samples, samples, tmp_path / "kept") if few else Supply(*samples.split(30, 0), tmp_path / "kept")
+        )
+        did = finish(pruning("30%", multiple=1).apply(net, supply, tmp_path / "out.onnx"))
+        assert did.pruned.repaired.held_out != few
+        assert any("too few to hold any out" in note for note in did.notes) == few
 
 
 def test_of_channels_the_share_is_of_those_that_can_be_removed(net: Model, apply: Apply) -> None:
@@ -190,6 +222,30 @@ def test_a_wrong_cut_is_caught(net: Model, apply: Apply, monkeypatch: pytest.Mon
     monkeypatch.setattr(prune, "shrunk", other)
     with pytest.raises(RungError, match=r"output 'y' of the pruned model is not what the model computes without"):
         apply(pruning("30%"), net)
+
+
+def test_a_cut_that_changes_a_shape_is_caught_in_the_same_words(
+    make: Make, apply: Apply, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def padded(coupled: Coupled, removed: frozenset[int]) -> Any:
+        model = shrunk(coupled, removed)
+        next(iter(model.graph)).attributes.add(ir.AttrInt64s("pads", [2, 2, 2, 2]))
+        return model
+
+    monkeypatch.setattr(prune, "shrunk", padded)
+    net = make(TEXT.replace("float[1,2,6,6] y", "float[1,2,h,w] y"), WEIGHTS)
+    with pytest.raises(RungError, match=r"'y' has shape.*; an operator was followed wrongly; .* report this as a bug$"):
+        apply(pruning("30%"), net)
+
+
+def test_with_what_is_named_less_can_go_and_that_is_said(net: Model, apply: Apply) -> None:
+    with pytest.raises(RungError, match=r"^80% of the MACs .* is all that goes with this `include` and `exclude` when"):
+        apply(pruning("80%", include=("layer1_conv",)), net)
+    with pytest.raises(RungError, match=r"^100% of the MACs .* is all that goes when") as refused:
+        apply(pruning("100%", multiple=1), net)
+    offered = re.search(r"([\d.]+%) is all", str(refused.value))
+    assert offered
+    assert channels(apply(pruning(offered[1], multiple=1), net).path) == (4, 8)
 
 
 def test_what_is_left_computes_what_the_model_does_without_the_dead(make: Make, apply: Apply, db: Any) -> None:

@@ -164,3 +164,15 @@ def test_the_model_that_was_cut_is_left_alone(make: Make) -> None:
     finish(reconstruct(coupled, removed, cut, made_up(model, 20)))
     assert before.keys() == cut.graph.initializers.keys()
     assert all(np.array_equal(before[name], v.const_value.numpy()) for name, v in cut.graph.initializers.items())
+
+
+def test_what_is_added_in_another_shape_is_no_part_of_the_target(make: Make, tmp_path: Path) -> None:
+    text = image(
+        f"q = GlobalAveragePool (x) o = Conv (q, w4) a = {CONV} (x, w1, b1) b = Relu (a) c = {CONV} (b, w2, b2)"
+        "d = Add (c, o) y = Conv (d, w3)"
+    )
+    weights = drawn(w1=[8, 3, 3, 3], b1=[8], w2=[4, 8, 3, 3], b2=[4], w3=[4, 4, 1, 1], w4=[4, 3, 1, 1])
+    before, after, layers = repaired(make, text, twins(weights, "w1", "b1"), {"Conv_a": (5,)}, tmp_path)
+    assert before < 20
+    assert after > 45
+    assert layers == 1

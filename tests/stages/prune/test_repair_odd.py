@@ -110,7 +110,7 @@ def test_rows_that_are_pruned_stay_beside_their_targets(make: Make, apply: Apply
     _, did = apply(Prune(ratio="40%", of="channels", multiple=1), model, made_up(model, 60))
     cut = {group.name for group in did.pruned.groups if group.kept is not None and group.kept < group.channels}
     assert len(cut) >= 1
-    assert did.pruned.repaired.after <= did.pruned.repaired.before
+    assert did.pruned.repaired.after < did.pruned.repaired.before
 
 
 def test_two_products_that_share_a_bias_get_one_each(make: Make, apply: Apply) -> None:
@@ -143,7 +143,8 @@ def test_odd_outputs_are_no_obstacle(make: Make, apply: Apply, outputs: str, bod
         weights["zeros"] = np.zeros(4, np.float32)
     model = make(text, weights)
     _, did = apply(LATE, model, made_up(model, 60))
-    assert did.pruned.channels[0] > did.pruned.channels[1]
+    assert did.pruned.channels == (28, 22)
+    assert did.pruned.repaired.layers == 1
 
 
 def test_outputs_whose_size_depends_on_the_data_cannot_be_compared(make: Make, apply: Apply) -> None:
@@ -196,7 +197,7 @@ def test_huge_values_in_a_sample_cost_repair_and_not_the_run(
     np.savez(tmp_path / "huge.npz", x=given)
     shapes = {"x": (1, 6)}
     _, did = apply(LATE, model, read(tmp_path / "huge.npz", model.inputs, shapes))
-    assert did.pruned.channels[0] > did.pruned.channels[1]
+    assert did.pruned.channels == (28, 22)
     assert did.pruned.repaired.layers == 0
 
 

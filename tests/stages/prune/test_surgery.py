@@ -302,3 +302,12 @@ def test_removing_nothing_leaves_what_was_analysed(make: Make) -> None:
     wanted = ir.to_proto(coupled.model)
     wanted.graph.output[0].type.tensor_type.shape.CopyFrom(onnx.load(path).graph.output[0].type.tensor_type.shape)
     assert ir.to_proto(shrunk(coupled, frozenset())) == wanted
+
+
+@pytest.mark.parametrize(("batch", "out"), [("n", "float[k,l] z"), ("1", "float[k] z")])
+def test_a_squeeze_that_nothing_is_cut_before_is_left(make: Make, tmp_path: Path, batch: str, out: str) -> None:
+    """What it drops may depend on the sizes that it is given."""
+    text = image("b = Relu (a)", out).replace("}", "p = GlobalAveragePool (y) z = Squeeze (p) }")
+    model = cut(make, tmp_path, text.replace("[n,3", f"[{batch},3"), {**W, "w2": [4, 8, 1, 1]})
+    (squeeze,) = (node for node in model.graph.node if node.op_type == "Squeeze")
+    assert len(squeeze.input) == 1

@@ -117,3 +117,15 @@ def test_arrays_come_back_as_they_went(tmp_path: Path, shape: tuple[int, ...], d
         assert [(a.shape, a.dtype) for a in back] == [(array.shape, array.dtype) for array in arrays]
         assert all(np.array_equal(one, other) for one, other in zip(back, arrays, strict=True))
     assert (spool.count, spool.nbytes) == (3, sum(array.nbytes for array in arrays))
+
+
+def test_what_would_not_fit_on_disk_is_not_put_there(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "_DISK_BYTES", 0)
+    model, samples = opened(make)
+    step = Walk(model, samples, tmp_path)
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    list(step.run(["b"], step.place("Conv_y")))
+    left = sorted(path.stat().st_size for path in folder.iterdir() if path.suffix != ".onnx")
+    assert left == [5 * (128 + 4 * 4), 5 * (128 + 4 * 3 * 6 * 6)]  # the inputs, from which all is computed again

@@ -389,7 +389,7 @@ def test_weights_are_what_nodes_compute_with(tmp_path: Path) -> None:
     assert set(network.weights) == {"w", "b", "scale", "shift"}
 
 
-@pytest.mark.parametrize("body", ["y = Add (x, w)", "y = MatMul (x, w)", "a = Transpose (w) y = Gemm (x, a)"])
+@pytest.mark.parametrize("body", ["y = MatMul (w, x)", "y = MatMul (x, w)", "a = Transpose (w) y = Gemm (x, a)"])
 def test_gradients_reach_the_weights(tmp_path: Path, body: str) -> None:
     """By central differences of a sum of squares, computed by ONNX Runtime."""
     path, feeds = written(tmp_path, body, {"x": (4, 4), "w": (4, 4)})
@@ -404,6 +404,15 @@ def test_gradients_reach_the_weights(tmp_path: Path, body: str) -> None:
         onnx.save(changed, tmp_path / "nudged.onnx")
         nudged.append(float(np.square(by_runtime(tmp_path / "nudged.onnx", feeds), dtype=np.float64).sum()))
     assert float(network.weights["w"].grad[1, 2]) == pytest.approx((nudged[0] - nudged[1]) / 0.02, rel=1e-3)
+
+
+def test_zeros_of_a_matrix_stay(tmp_path: Path) -> None:
+    matrix = np.tril(np.arange(1, 17, dtype=np.float32).reshape(4, 4))
+    path, feeds = written(tmp_path, "y = Gemm (x, w, b)", {"x": (4, 4), "w": matrix, "b": floats(0, 0, 0, 1)})
+    network = Network(path)
+    network({"x": torch.from_numpy(feeds["x"])})["y"].square().sum().backward()
+    assert np.array_equal(network.weights["w"].grad != 0, matrix != 0)
+    assert (network.weights["b"].grad != 0).all()
 
 
 def test_saving_writes_the_weights_and_nothing_else(tmp_path: Path) -> None:

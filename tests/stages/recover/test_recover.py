@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -39,6 +40,8 @@ def written(path: Path) -> Model:
     proto = onnx.load(path.with_name("changed.onnx"))
     for tensor in proto.graph.initializer:
         array = numpy_helper.to_array(tensor)
+        if array.dtype != np.float32:
+            continue
         noise = np.random.default_rng(1).normal(scale=0.3 * array.std(), size=array.shape).astype(np.float32)
         tensor.CopyFrom(numpy_helper.from_array(array + noise, tensor.name))
     onnx.save(proto, path.with_name("changed.onnx"))
@@ -83,6 +86,9 @@ def test_settings_have_defaults_and_bounds() -> None:
     ):
         with pytest.raises(ValidationError):
             Recover.model_validate(wrong)
+    assert Recover.model_validate({"minutes": "2.5"}).minutes == 2.5
+    with pytest.raises(ValidationError, match="expected a number of minutes such as 5"):
+        Recover.model_validate({"minutes": "30s"})
 
 
 def test_it_needs_data_that_show_what_came_of_it() -> None:
@@ -201,9 +207,103 @@ def test_training_that_the_clock_ends_is_mentioned(model: Model, supply: Supply)
     did = applied(Recover(steps=100_000, minutes=0.02), model, supply)
     assert did.changed
     (note,) = did.notes
-    assert "another run ends with other weights" in note
-    assert note.endswith("of 100000")
+    assert re.match(r"recover: stopped by `minutes` after \d+ of 100000 steps, ", note)
+    assert note.endswith("so that another run ends with other weights; give more minutes")
     assert applied(Recover(steps=5), model, supply).notes == ()
+
+
+@needs_torch
+def test_the_clock_is_mentioned_where_nothing_was_gained_too(
+    model: Model, supply: Supply, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compressor.stages.recover.distil._HIGHEST_RATE", 0.0)
+    did = applied(Recover(steps=100_000, minutes=0.01), model, supply)
+    assert not did.changed
+    assert "give more minutes" in did.notes[0]
+
+
+def learning(folder: Path, text: str, x: np.ndarray, **shapes: tuple[int, ...]) -> tuple[Model, Supply]:
+    """Give a model whose matrices are noisy, and what it learns from; `x`: its only input, `shapes`: its matrices."""
+    rng = np.random.default_rng(0)
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    for name, shape in shapes.items():
+        proto.graph.initializer.append(numpy_helper.from_array(rng.normal(0, 0.5, shape).astype(np.float32), name))
+    onnx.save(proto, folder / "taught.onnx")
+    model = written(folder / "taught.onnx")
+    batch = model.inputs[0].shape[0] if model.inputs[0].shape else 1
+    np.savez(folder / "x.npz", x=x.astype(np.float32))
+    fed = (batch if isinstance(batch, int) else 1, *x.shape[1:])
+    given = samples.read(folder / "x.npz", model.inputs, {"x": fed})
+    return model, replace(divided(given, 0, folder, steady=True), original=folder / "taught.onnx")
+
+
+LOG = """g (float[b,6] x) => (float[b,4] y) {
+    five = Constant <value = float {5.0}> () h = MatMul (x, w)
+    l = ReduceMin <axes = [1]> (x) k = Add (l, five) r = Log (k) y = Add (h, r) }"""
+
+
+@needs_torch
+def test_samples_without_a_finite_answer_are_counted_and_left_out(tmp_path: Path) -> None:
+    """A fifth of 84 and 16 more are held out; NaN for one of them is no success, and keeps no other from teaching."""
+    x = np.random.default_rng(0).normal(size=(100, 6))
+    _, plain = learning(tmp_path, LOG, x, w=(6, 4))
+    x[plain.held_out.indices[0], 0] = -9
+    did = applied(Recover(steps=10), *learning(tmp_path, LOG, x, w=(6, 4)))
+    assert did.changed
+    assert re.search(r"on 31 samples held out fell from 0\.\d+ to 0\.\d+$", did.what)
+    (note,) = did.notes
+    assert "is not finite: 1 of those held out, 0 of those drawn in training" in note
+
+
+@needs_torch
+def test_nan_is_no_success(model: Model, supply: Supply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compressor.stages.recover._divergence", lambda *_: (float("nan"), 32))
+    did = applied(Recover(steps=2), model, supply)
+    assert not did.changed
+    assert unchanged(model)
+
+
+@needs_torch
+def test_steps_that_were_skipped_are_counted(tmp_path: Path) -> None:
+    """Every other sample is all zeros, where the derivative of the root is infinite."""
+    text = """g (float[b,6] x) => (float[b,1] y) {
+        h = MatMul (x, w) q = Mul (h, h) v = ReduceMean <axes = [1]> (q) y = Sqrt (v) }"""
+    x = np.random.default_rng(0).normal(size=(40, 6))
+    x[::2] = 0
+    did = applied(Recover(steps=3), *learning(tmp_path, text, x, w=(6, 4)))
+    assert "recover: 3 of 3 steps were skipped, their gradient was not finite" in did.notes
+
+
+IMAGES = """g (float[1,3,8,8] x) => (float[1,4,8,8] y, float z) {
+    a = Conv <pads = [1,1,1,1]> (x, w) r = Relu (a) y = Conv (r, v) z = ReduceMean <keepdims = 0> (y) }"""
+COUNTED = """g (float[1,6] x) => (float[1,n] y) {
+    none = Constant <value = int64[1] {0}> () one = Constant <value = int64[1] {1}> () h = MatMul (x, w)
+    s = Sign (x) p = Relu (s) c = ReduceSum <keepdims = 0> (p) i = Cast <to = 7> (c) n = Reshape (i, one)
+    y = Slice (h, none, n, one) }"""
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("text", "shape", "matrices"),
+    [(IMAGES, (3, 8, 8), {"w": (6, 3, 3, 3), "v": (4, 6, 1, 1)}), (COUNTED, (6,), {"w": (6, 6)})],
+)
+def test_outputs_without_axes_or_of_sizes_that_data_decide_are_learnt(
+    tmp_path: Path, text: str, shape: tuple[int, ...], matrices: dict[str, tuple[int, ...]]
+) -> None:
+    x = np.random.default_rng(0).normal(size=(40, *shape))
+    did = applied(Recover(steps=3), *learning(tmp_path, text, x, **matrices))
+    assert did.changed
+    assert "in 3 steps" in did.what
+
+
+@needs_torch
+def test_filler_of_a_fixed_batch_does_not_count(tmp_path: Path) -> None:
+    """Of 16 and 16 samples held out, 15 each fill feeds of 5."""
+    x = np.random.default_rng(0).normal(size=(100, 6))
+    did = applied(
+        Recover(steps=3), *learning(tmp_path, "g (float[5,6] x) => (float[5,4] y) { y = MatMul (x, w) }", x, w=(6, 4))
+    )
+    assert "on 30 samples held out" in did.what
 
 
 @pytest.mark.parametrize(("elapsed_s", "steps"), [(3.0, 600), (29.9, 600), (31.0, 49), (300.0, 5)])
