@@ -85,15 +85,13 @@ def load_average() -> float | None:
 
 def gpu() -> str | None:
     """Name the first NVIDIA GPU whose driver answers, or None."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return None
-    query = [command, "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS, check=True)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        return None  # the command is installed, but no driver answers it
-    return next(iter(answer.stdout.splitlines()), None)
+    return _asked("name")
+
+
+def gpu_capability() -> tuple[int, int] | None:
+    """Give the compute capability of the first NVIDIA GPU whose driver answers, major and minor, or None."""
+    major, _, minor = (_asked("compute_cap") or "").partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
 
 
 def versions() -> Mapping[str, str]:
@@ -105,6 +103,19 @@ def versions() -> Mapping[str, str]:
 def extras() -> Mapping[str, bool]:
     """Say of each optional extra whether all of its packages are installed."""
     return {extra: all(map(_version, packages)) for extra, packages in _EXTRAS.items()}
+
+
+def _asked(what: str) -> str | None:
+    """Ask the driver of the first NVIDIA GPU."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return None
+    query = [command, f"--query-gpu={what}", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_SECONDS, check=True)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return None  # the command is installed, but no driver answers it
+    return next(iter(answer.stdout.splitlines()), None)
 
 
 def _affinity() -> int:

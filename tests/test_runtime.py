@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -168,6 +170,143 @@ def test_a_provider_that_is_not_here_is_the_machines_lack(tmp_path: Path) -> Non
         MachineError, match=r"NoSuchExecutionProvider is not available here; found .*CPUExecutionProvider"
     ):
         runtime.load(path, {**OPTIONS, "providers": "NoSuchExecutionProvider,CPUExecutionProvider"})
+
+
+def listed(provider: runtime.session.Provider) -> dict[str, str]:
+    return runtime.options(1, spinning=False, provider=provider)
+
+
+def test_each_provider_leaves_to_others_what_it_does_not_take() -> None:
+    assert {name: listed(name)["providers"].split(",") for name in runtime.session.PROVIDERS} == {
+        "cpu": ["CPUExecutionProvider"],
+        "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
+        "tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
+        "tensorrt-rtx": ["NvTensorRTRTXExecutionProvider", "CPUExecutionProvider"],
+    }
+
+
+@pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+def test_a_provider_that_is_not_installed_is_named_with_what_is_and_what_to_install(
+    provider: runtime.session.Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    name = listed(provider)["providers"].split(",")[0]
+    with pytest.raises(MachineError, match=rf"^{name} is not .* found CPUEx.*; .*pip install 'onnxruntime-gpu\["):
+        runtime.session.check(provider)
+
+
+LOG = """\x1b[1;31m2026-11-30 [E:onnxruntime:Default, x.cc:1 operator()] FAIL : Failed to load library cuda.so{}
+\x1b[m\x1b[0;93m2026-11-30 [W:onnxruntime:Default, y.cc:2 Create] Failed to create CUDAExecutionProvider. Use it.\x1b[m
+"""
+
+
+def fallen_back(monkeypatch: pytest.MonkeyPatch, log: str) -> None:
+    """Make ONNX Runtime do as it does where CUDA's libraries do not load: log it, and take the CPU."""
+    made = onnxruntime.InferenceSession
+
+    def session(model: Any, options: Any, *, providers: list[str], enable_fallback: int) -> Any:
+        assert not enable_fallback  # else it also starts a failing session anew
+        os.write(2, log.encode())
+        return made(model, options, providers=providers[1:])
+
+    names = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: names)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (LOG.format(" with error: libcublasLt.so.13: no such file"), "libcublasLt.so.13: no such file"),
+        (LOG.format(""), "Failed to create CUDAExecutionProvider. Use it."),
+        ("something else", "it logs no reason"),
+    ],
+)
+def test_a_session_that_fell_back_to_the_cpu_is_an_error_with_the_logged_reason(
+    log: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "m.onnx", "y = Relu(x)")
+    fallen_back(monkeypatch, log)
+    for opening in (lambda: runtime.load(path, listed("cuda")), lambda: runtime.session.check("cuda")):
+        with pytest.raises(MachineError) as raised:
+            opening()
+        assert str(raised.value) == (
+            f"CUDAExecutionProvider is left out by ONNX Runtime, which takes CPUExecutionProvider: {reason}; "
+            "install what it needs, or set another engine.onnxruntime.provider"
+        )
+
+
+def test_what_is_said_after_a_provider_failed_reaches_stderr(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fallen_back(monkeypatch, LOG)
+    with pytest.raises(MachineError):
+        runtime.session.check("cuda")
+    os.write(2, b"later")
+    assert capfd.readouterr().err == f"{LOG}later"  # once: it is not told again when it is asked for
+
+
+def test_a_provider_that_throws_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def session(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no CUDA-capable device is detected")
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: listed("tensorrt")["providers"].split(","))
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    with pytest.raises(MachineError, match=r"^TensorrtExecutionProvider cannot .*no CUDA-capable device is detected; "):
+        runtime.session.check("tensorrt")
+
+
+def test_a_provider_that_runs_no_node_fails_the_rung(tmp_path: Path) -> None:
+    azure = "AzureExecutionProvider"  # it is installed, for remote models only
+    if azure not in onnxruntime.get_available_providers():
+        pytest.skip(f"this ONNX Runtime has no {azure}")
+    path = write(tmp_path / "m.onnx", "a = Relu(x) y = Exp(a)")
+    with pytest.raises(RungError, match=rf"^{azure} runs none of the 2 nodes of m\.onnx; "):
+        runtime.load(path, {**OPTIONS, "providers": f"{azure},CPUExecutionProvider"})
+
+
+def test_nodes_are_counted_by_provider_and_operator(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", "a = Relu(x) b = Exp(a) y = Relu(b)")
+    session = runtime.load(path, {**OPTIONS, "session.record_ep_graph_assignment_info": "1"})
+    assert session.placed() == {"CPUExecutionProvider": {"Relu": 2, "Exp": 1}}
+
+
+def test_a_plugin_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime.session, "_PLUGIN", "no_such_module")
+    with pytest.raises(MachineError, match=r"^NvTensorRTRTX\w+ is not .*CPUEx.*; pip install 'compressor\[tensorrt"):
+        runtime.session.check("tensorrt-rtx")
+
+
+def test_a_plugin_without_its_driver_or_device_is_the_machines_lack(tmp_path: Path) -> None:
+    """Really registered, where it is installed."""
+    plugin = pytest.importorskip("onnxruntime_ep_nv_tensorrt_rtx", reason="TensorRT-RTX's plugin is not installed")
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("this machine has an NVIDIA GPU")
+    assert plugin.get_ep_name() == "NvTensorRTRTXExecutionProvider"
+    path = write(tmp_path / "m.onnx", "y = Relu(x)")
+    for opening in (lambda: runtime.load(path, listed("tensorrt-rtx")), lambda: runtime.session.check("tensorrt-rtx")):
+        with pytest.raises(MachineError, match=r"^NvTensorRTRTXExecutionProvider.* NVIDIA GPU .*driver"):
+            opening()
+
+
+class Plugin:
+    """The wheel's module."""
+
+    def get_library_path(self) -> str:
+        return "plugin.so"
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_plugin_that_finds_no_device_says_so_at_every_try(twice: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    def register(name: str, path: str) -> None:
+        assert (name, path) == ("NvTensorRTRTXExecutionProvider", "plugin.so")
+        if twice:
+            raise RuntimeError(f"EP library is already registered under {name}")
+
+    monkeypatch.setattr(importlib, "import_module", lambda _: Plugin())
+    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", register)
+    with pytest.raises(MachineError, match=r"no device of this machine can run it; expected an NVIDIA GPU .*found CPU"):
+        runtime.session.check("tensorrt-rtx")
 
 
 def test_a_file_that_onnx_runtime_refuses_is_one_sentence(tmp_path: Path) -> None:

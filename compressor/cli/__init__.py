@@ -72,7 +72,7 @@ app = typer.Typer(
     help="Compress and compile a trained model until it meets a latency budget, and prove it.",
 )
 app.callback(invoke_without_command=True)(_options)
-for command in (run.run, measure.bench, measure.compare, run.publish, run.report, look.inspect, look.doctor):
+for command in (run.run, run.build, measure.bench, measure.compare, run.publish, run.report, look.inspect, look.doctor):
     app.command()(command)
 
 _recipe = typer.Typer(no_args_is_help=True, help="Write and check recipe files.", rich_markup_mode=None)

@@ -47,7 +47,16 @@ Duration = Annotated[
 Threads = Annotated[int | None, typer.Option("--threads", help="Threads of a session; default: the usable CPUs.")]
 Engine = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="auto or onnxruntime.")]
 Target = Annotated[
-    str | None, typer.Option("--target", metavar="NAME", help="Kind of machine that INT8 is for, e.g. x86-avx2.")
+    str | None,
+    typer.Option(
+        "--target", metavar="NAME", help="What INT8 is for, e.g. x86-avx2; tensorrt:a10g,l4 builds engines for these."
+    ),
+]
+Profiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--profile", metavar="NAME=RANGE", help="Shapes of an engine, e.g. batch=1/8/32; with a comma of more inputs."
+    ),
 ]
 Registry = Annotated[str | None, typer.Option("--registry", metavar="URI", help="MLflow tracking URI, or none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

@@ -38,6 +38,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
     name: Annotated[str | None, typer.Option(help="Name of the registered model.")] = None,
     threads: options.Threads = None,
     target: options.Target = None,
+    profile: options.Profiles = None,
     every: Annotated[bool, typer.Option("--all", help="Climb every rung, also past one that is enough.")] = False,  # noqa: FBT002
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show the plan, stop.")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json on stdout.")] = False,  # noqa: FBT002
@@ -63,6 +64,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
         name=name,
         threads=threads,
         target=target,
+        profiles=tuple(profile or ()),
         rate=rate,
         metric=metric,
     )
@@ -72,6 +74,41 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
         console.plan(console.follow(prepare(request), quiet=quiet))
         return
     sys.exit(_climb(request, quiet=quiet, as_json=as_json))
+
+
+def build(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
+    model: options.ModelPath,
+    target: options.Target = None,
+    profile: options.Profiles = None,
+    precision: Annotated[str | None, typer.Option(help="int8, fp16, fp32 or auto.")] = None,
+    recipe: options.RecipePath = None,
+    calibration: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Inputs that settle INT8 ranges, and what FP16 cannot hold.")
+    ] = None,
+    shape: options.Shapes = None,
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Where engines go.")] = Path("engines"),
+    as_json: options.Json = False,  # noqa: FBT002
+    quiet: options.Quiet = False,  # noqa: FBT002
+    verbose: options.Verbose = False,  # noqa: FBT002
+) -> None:
+    """Build TensorRT engines of a model as it is, and a kit for a machine where NVIDIA's own TensorRT builds."""
+    from compressor import console, pipeline
+    from compressor.errors import MachineError
+    from compressor.plan import Job
+    from compressor.recipe import Overrides
+
+    given = Overrides(
+        calibration=options.here(calibration),
+        shapes=tuple(shape or ()),
+        target=target,
+        profiles=tuple(profile or ()),
+        precision=precision,
+    )
+    asked, folder = options.settle(recipe, given)
+    made = console.follow(pipeline.build(Job(model, asked, output, folder), verbose=verbose), quiet=quiet)
+    console.engines(made, as_json=as_json)
+    if made.unbuilt:
+        raise MachineError(f"{model}: {made.unbuilt}; the kit in {made.kit} builds it where such a device is")
 
 
 def publish(

@@ -6,6 +6,7 @@ A line on either is a row here.
 from __future__ import annotations
 
 from compressor.console import out
+from compressor.engines.tensorrt.check import Refusal
 from compressor.pipeline import Inspected, Machine
 from compressor.records import Channels, Tensor
 from compressor.units import human_bytes
@@ -34,6 +35,8 @@ def inspected(seen: Inspected, *, as_json: bool) -> None:
     out.table(("what", "found"), rows)
     if seen.channels is not None:
         _channels(seen.channels)
+    if seen.refusals is not None:
+        _refusals(seen.refusals)
     out.warn(f"{name} was exported in training mode; export it in inference mode" for name in summary.training)
     if summary.random:
         out.warn([f"random operators ({', '.join(summary.random)}): outputs differ from run to run"])
@@ -62,6 +65,7 @@ def machine(seen: Machine, *, as_json: bool) -> None:
         ("providers", ", ".join(seen.providers)),
         ("versions", ", ".join(f"{name} {version}" for name, version in seen.versions.items())),
         ("extras", ", ".join(extras)),
+        ("engines", "; ".join(f"{name}: {why or 'can be built'}" for name, why in seen.builders.items())),
     ]
     out.table(("what", "found"), rows)
 
@@ -85,6 +89,15 @@ def _channels(groups: tuple[Channels, ...]) -> None:
     stay = [(group.name, str(group.channels), "; ".join(group.stay)) for group in groups if group.stay]
     if stay:
         out.table(("stays: made by", "channels", "because"), stay)
+
+
+def _refusals(refusals: tuple[Refusal, ...]) -> None:
+    """Show what TensorRT would not take."""
+    rows = [(one.node or _NOTHING, one.operator or _NOTHING, one.reason) for one in refusals]
+    if rows:
+        out.table(("TensorRT would refuse", "operator", "because"), rows)
+    else:
+        out.result("nothing was found that TensorRT would refuse")
 
 
 def _tensor(tensor: Tensor) -> str:

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 from compressor import formats
+from compressor.console import out
 from compressor.console.out import STYLES, say, table, warn
 from compressor.gates import Gate
 from compressor.grammar import key
-from compressor.pipeline import Result
+from compressor.pipeline import Engines, Result
 from compressor.plan import Plan
 from compressor.units import human_bytes, write_shape
 
@@ -33,6 +34,32 @@ def verdict(done: Result) -> None:
         alias = f" @{report.registry.alias}" if report.registry.alias else ""
         say(f"registry  {report.registry.model} version {report.registry.version}{alias} in {report.registry.uri}")
     say(f"next      {_next(done)}")
+
+
+def engines(made: Engines, *, as_json: bool) -> None:
+    """Show what `build` built."""
+    warn(made.warnings)
+    if as_json:
+        out.json(made)
+        return
+    for line in made.did:
+        say(line, wrap=True)
+    rows = [
+        (
+            one.files[0].path,
+            one.device.replace("+", ", "),
+            human_bytes(one.files[0].size_bytes),
+            f"{one.build_s:.3g} s",
+            one.options["computes"],
+        )
+        for one in made.artifacts
+    ]
+    if rows:
+        table(("engine", "devices", "size", "built in", "computes"), rows)
+    for note in dict.fromkeys(note for one in made.artifacts for note in one.notes):
+        say(f"note      {note}", wrap=True)
+    say(f"engines   {_short(made.folder)}" if rows else "engines   none")
+    say(f"kit       {_short(made.kit)}")
 
 
 def plan(settled: Plan) -> None:

@@ -119,19 +119,19 @@ def _told(name: str, cell: str) -> str:
 
 
 def _row(trial: Trial) -> list[str]:
-    measured = trial.measurement
-    if measured is None:
-        return [trial.rung, *[_NOTHING] * 5, _outcome(trial)]
-    latency = measured.latency
+    measured, score = trial.measurement, trial.quality
     return [
         trial.rung,
-        human_bytes(measured.size_bytes),
-        median(latency),
-        at_most(latency.p99_ms, latency.p99_high_ms, latency),
-        _speedup(measured),
-        f"{measured.score.metric} {measured.score.value:.4g}" if measured.score else _NOTHING,
+        _NOTHING if trial.size_bytes is None else human_bytes(trial.size_bytes),
+        *(_speed(measured) if measured else [_NOTHING] * 3),
+        f"{score.metric} {score.value:.4g}" if score else _NOTHING,
         _outcome(trial),
     ]
+
+
+def _speed(measured: Measurement) -> list[str]:
+    latency = measured.latency
+    return [median(latency), at_most(latency.p99_ms, latency.p99_high_ms, latency), _speedup(measured)]
 
 
 def _speedup(measured: Measurement) -> str:

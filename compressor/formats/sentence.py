@@ -40,9 +40,9 @@ def _choice(report: Report, chosen: Trial, escape: Escape) -> str:
 
 
 def _smaller(report: Report, chosen: Trial) -> str:
-    if chosen.measurement is None:
+    before, after = report.model.size_bytes, chosen.size_bytes
+    if after is None:
         return ""
-    before, after = report.model.size_bytes, chosen.measurement.size_bytes
     return f"{human_bytes(before)} → {human_bytes(after)} ({smaller(before, after)})"
 
 
@@ -50,12 +50,14 @@ def _faster(report: Report, measurement: Measurement | None) -> str:
     if measurement is None or measurement.speedup is None:
         return ""
     target, here = report.recipe.get("target", schemes.AUTO), schemes.of(report.environment.isa).name
+    if measurement.proxy:
+        return f"{times(measurement.speedup)} ({measurement.proxy})"
     where = "" if target in {schemes.AUTO, here} else f" here, which says nothing of {target}"
     return f"{times(measurement.speedup)}{where}"
 
 
 def _scores(baseline: Trial, chosen: Trial, escape: Escape) -> str:
-    before, after = (trial.measurement.score if trial.measurement else None for trial in (baseline, chosen))
+    before, after = (trial.quality for trial in (baseline, chosen))
     if after is None:
         return "its quality was not measured"
     came_from = f"{number(before.value)} → " if before else ""

@@ -13,6 +13,39 @@ from compressor.records import Artifact
 _CONFIG_PREFIX = "session."  # such entries are ONNX Runtime's session configuration, all others its attributes
 _PROVIDERS = "providers"
 
+_TENSORRT = '''\
+"""Load the engine beside this file that was built for this machine's GPU: `session({input: array})`.
+
+`compressor` compares the GPU, the version of TensorRT and the file with engine.json, and copies arrays there and back.
+"""
+
+import json
+from pathlib import Path
+
+from compressor.engines.tensorrt import open_file
+from compressor.errors import MachineError
+
+folder = Path(__file__).parent
+engines = json.loads((folder / "engine.json").read_text(encoding="utf-8"))["engines"]
+
+
+def fitting():
+    reasons = []
+    for engine in engines:
+        try:
+            return open_file(folder / engine["file"])
+        except MachineError as error:
+            reasons.append(str(error))
+    raise MachineError("; ".join(dict.fromkeys(reasons)))
+
+
+session = fitting()
+
+if __name__ == "__main__":
+    for tensor in engines[0]["inputs"]:
+        print(tensor["name"], tensor["dtype"], tensor["shape"])
+'''
+
 _ORT = '''\
 """Load the model beside this file with ONNX Runtime as it was measured: `session.run(None, {{input: array}})`."""
 
@@ -33,7 +66,12 @@ if __name__ == "__main__":
 
 
 def snippet(artifact: Artifact) -> str:
-    """Give a Python script, to be kept in the folder of the artifact's first file; it needs onnxruntime only."""
+    """Give a Python script, to be kept in the folder of the artifact's first file.
+
+    It needs onnxruntime only, for an engine this package. All engines of a folder have the same script.
+    """
+    if artifact.is_engine:
+        return _TENSORRT
     return _ORT.format(
         name=PurePosixPath(artifact.files[0].path).name,
         options="".join(f"{line}\n" for line in _settings(artifact.options)),

@@ -49,6 +49,7 @@ __all__ = [
     "implicit",
     "not_slower",
     "points",
+    "proxied",
     "rates",
     "ratios",
     "regression",
@@ -56,6 +57,7 @@ __all__ = [
     "starts",
     "targets",
     "unfit",
+    "unmeasured",
 ]
 
 _TIMED = frozenset({"ms", "/s", "x", "USD/1M"})  # units of verdicts that rest on how fast this machine is
@@ -113,6 +115,22 @@ def unfit(gates: Sequence[Gate], metric: str) -> str | None:
 def elsewhere(verdicts: Sequence[Verdict], target: str) -> tuple[Verdict, ...]:
     """Give the verdicts as far as they hold on another machine: what rests on time is undecided there."""
     return tuple(_elsewhere(verdict, target) if verdict.unit in _TIMED else verdict for verdict in verdicts)
+
+
+def unmeasured(verdicts: Sequence[Verdict], why: str) -> tuple[Verdict, ...]:
+    """Give the verdicts of what was built and not run: all that needs a run is undecided, and `why` says the reason."""
+    return tuple(
+        replace(verdict, reason=why) if verdict.unit in {*_TIMED, "B"} and verdict.observed is None else verdict
+        for verdict in verdicts
+    )
+
+
+def proxied(verdicts: Sequence[Verdict], what: str) -> tuple[Verdict, ...]:
+    """Give the verdicts of what another thing was measured for, which each of them says."""
+    return tuple(
+        replace(verdict, reason=f"{verdict.reason} ({what})") if verdict.unit in _TIMED else verdict
+        for verdict in verdicts
+    )
 
 
 def implicit(trial: Trial, rivals: Sequence[Trial]) -> tuple[Verdict, ...]:

@@ -119,7 +119,7 @@ class Accuracy(BaseModel, frozen=True, extra="forbid", json_schema_extra=_AT_LEA
 
 
 def _score(trial: Trial | None) -> Score | None:
-    return trial.measurement.score if trial and trial.measurement else None
+    return trial.quality if trial else None
 
 
 def _minus(a: float | None, b: float | None) -> float | None:

@@ -30,9 +30,8 @@ class Size(BaseModel, frozen=True, extra="forbid"):
 
     def judge(self, _before: Trial | None, now: Trial) -> Verdict:
         """Judge the artifact's bytes."""
-        size = now.measurement.size_bytes if now.measurement else None
-        met, reason = _within(size, self.max, "bytes", "the artifact was not measured")
-        return Verdict("size", met, size, self.max, None, None, reason, unit="B")
+        met, reason = _within(now.size_bytes, self.max, "bytes", "the artifact was not measured")
+        return Verdict("size", met, now.size_bytes, self.max, None, None, reason, unit="B")
 
 
 class Memory(BaseModel, frozen=True, extra="forbid"):

@@ -42,9 +42,10 @@ def regression(rival: Trial, trial: Trial) -> Verdict | None:
 
 
 def unchanged(trial: Trial) -> Verdict | None:
-    """Give an unmet verdict if no stage changed the model; else None."""
+    """Give an unmet verdict if no stage changed the model, and no compiler; else None."""
     own = [stage for stage in trial.stages if stage.stage != NORMALISE]
-    if not own or any(stage.changed for stage in own):
+    compiled = any(artifact.is_engine for artifact in trial.artifacts)
+    if not own or compiled or any(stage.changed for stage in own):
         return None
     reason = f"no stage changed the model: {own[0].did}"
     return Verdict("change", met=False, observed=None, limit=None, low=None, high=None, reason=reason)

@@ -1,4 +1,4 @@
-"""Where the parts meet: `run` climbs the ladder and writes the report, `bench` measures one model, `compare` two.
+"""Where the parts meet: `run` climbs and reports, `build` compiles, `bench` measures one model, `compare` two.
 
 `climb` is the ladder, `choose` says which rung is taken, `subject` what a caller may name, `measuring` what is measured
 of any artifact. What runs in children, called by `steps`, is in `work`, `quality` and `timing`. `look` describes models
@@ -8,17 +8,20 @@ and the machine. A step of a rung is added in `climb`.
 from __future__ import annotations
 
 from compressor.pipeline.bench import Asked, bench
+from compressor.pipeline.build import Engines, build
 from compressor.pipeline.compare import compare
 from compressor.pipeline.look import Inspected, Machine, doctor, inspect, noise
 from compressor.pipeline.run import Request, Result, prepare, publish, run
 
 __all__ = [
     "Asked",
+    "Engines",
     "Inspected",
     "Machine",
     "Request",
     "Result",
     "bench",
+    "build",
     "compare",
     "doctor",
     "inspect",

@@ -11,13 +11,13 @@ from compressor.records import Outcome, Trial
 
 
 def passed(trial: Trial) -> bool:
-    """Tell whether a rung was built, measured, and meets every gate."""
-    return trial.measurement is not None and all(verdict.met is True for verdict in trial.verdicts)
+    """Tell whether a rung was built and meets every gate."""
+    return trial.is_built and all(verdict.met is True for verdict in trial.verdicts)
 
 
 def undecided(trial: Trial) -> bool:
-    """Tell whether a rung was measured, misses no gate, but does not provably meet all."""
-    return trial.measurement is not None and not passed(trial) and all(v.met is not False for v in trial.verdicts)
+    """Tell whether a rung was built, misses no gate, but does not provably meet all."""
+    return trial.is_built and not passed(trial) and all(v.met is not False for v in trial.verdicts)
 
 
 def outcome(baseline: Trial, trials: Sequence[Trial]) -> tuple[Outcome, str | None]:
@@ -34,6 +34,5 @@ def outcome(baseline: Trial, trials: Sequence[Trial]) -> tuple[Outcome, str | No
 
 
 def lacks_evaluation(trials: Iterable[Trial]) -> bool:
-    """Tell whether no trial could be scored although it was measured: there is nothing to judge a lossy rung by."""
-    measured = [trial.measurement for trial in trials if trial.measurement]
-    return all(measurement.score is None for measurement in measured)
+    """Tell whether no trial could be scored although it was built: there is nothing to judge a lossy rung by."""
+    return all(trial.quality is None for trial in trials if trial.is_built)

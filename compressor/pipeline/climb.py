@@ -5,21 +5,21 @@ A new step of a rung is a method of `_Climb`, in the order in which the steps ha
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compressor import gates, score
-from compressor.engines import Engine
+from compressor.engines import Engine, Onnxruntime, Settled, Tensorrt
 from compressor.errors import RungError
 from compressor.isolation import Returned
 from compressor.pipeline import choose, measuring, work
 from compressor.pipeline import quality as judging
-from compressor.pipeline.built import Built
+from compressor.pipeline.built import Assembly, Built
 from compressor.pipeline.quality import Quality, Scoring
 from compressor.pipeline.search import Outcome, Search, left, searched
 from compressor.pipeline.steps import Steps
-from compressor.pipeline.work import Given, Made
+from compressor.pipeline.work import Made
 from compressor.plan import Plan
 from compressor.recipe import BASELINE, Rung
 from compressor.records import (
@@ -35,10 +35,14 @@ from compressor.records import (
     Work,
 )
 from compressor.stages import Stage
-from compressor.stages.supply import divided
 
 Climb = Generator[Progress | Trial, None, "Climbed"]
 _Chain = tuple[Engine, tuple[Stage, ...]]
+_Found = tuple[Quality | None, Measurement | None]
+_UNMEASURED = (
+    "not measured: no such device is here; prove it where it will serve, or ask for `measure: cpu-proxy`, which "
+    "measures the graph on this CPU"
+)
 
 
 @dataclass(frozen=True)
@@ -91,43 +95,46 @@ def climb(plan: Plan, run: Path, *, every: bool, verbose: bool) -> Climb:
     return Climbed(base.trial, tuple(trials), climbing.resolved())
 
 
+def candidate(plan: Plan, run: Path, *, verbose: bool) -> Work[Candidate]:
+    """Give what the stages of the first rung make of the model, and measure nothing."""
+    return (yield from _Climb(plan, run, verbose=verbose).make(plan.recipe.rungs[0]))
+
+
 class _Climb:
     """The steps of one climb over one plan."""
 
     def __init__(self, plan: Plan, run: Path, *, verbose: bool) -> None:
         self.plan, self.run = plan, run
-        self.scratch = run / ".work"
+        self.scratch = run / work.SCRATCH
         self.steps = Steps(plan.recipe.limits, verbose=verbose)
         self.scene = replace(measuring.scene(plan, run), raw=run / "raw")
         self.scoring = _scoring(plan)
-        supply = divided(plan.calibration, plan.recipe.seed, self.scratch / "kept", steady=plan.steady)
-        self.given = Given(plan.model, plan.shapes, replace(supply, original=plan.model.path), run)
-        self.seen: dict[tuple[object, ...], tuple[Quality | None, Measurement]] = {}
+        self.given = work.given(plan, run)
+        self.seen: dict[tuple[object, ...], _Found] = {}
         self.float: Candidate | None = None  # the normalised original
         self.made: dict[_Chain, tuple[Stage, Candidate]] = {}  # what a rung's first stages made serves the next rung
 
     def baseline(self) -> Work[Base]:
         """Measure and score the original."""
-        built = yield from self.build(BASELINE, self.plan.model, self.plan.recipe.engine)
-        quality = yield from self.quality(BASELINE, built, None)
-        measurement = yield from self.measurement(BASELINE, (built,), quality)
-        trial = self.trial(BASELINE, Candidate(self.plan.model), _noted(built, quality), measurement)
-        return Base(self.judged(trial, None, ()), built, quality)
+        engine = self.settled(self.plan.recipe.engine).plain(self.plan.environment.cpus_usable)
+        made = yield from self.build(BASELINE, self.plan.model, engine)
+        quality = yield from self.quality(BASELINE, made.runs, None)
+        measurement = (yield from self.measurement(BASELINE, (made.runs,), quality)) if self.timed() else None
+        trial = self.trial(BASELINE, Candidate(self.plan.model), made, (quality, measurement))
+        return Base(self.judged(trial, None, ()), made.runs, quality)
 
     def rung(self, rung: Rung, base: Base, previous: Trial) -> Work[Trial]:
         """Make, build, score, measure and judge one rung."""
         candidate = yield from self.make(rung)
-        built = yield from self.build(rung.name, candidate.model, rung.engine or self.plan.recipe.engine)
-        same = self.seen.get(_content(built.artifact))
-        if same is None:
-            quality = yield from self.quality(rung.name, built, base.quality)
-            measurement = yield from self.measurement(rung.name, (base.built, built), quality)
-        else:  # measured again, the same bytes would only seem to differ
-            quality, measurement = same
-        self.seen[_content(built.artifact)] = quality, measurement
-        uncalibrated = any(stage.uncalibrated for stage in candidate.stages)
-        artifact = _noted(built, quality, uncalibrated=uncalibrated)
-        trial = self.trial(rung.name, candidate, artifact, measurement)
+        made = yield from self.build(rung.name, candidate.model, self.settled(rung.engine or self.plan.recipe.engine))
+        found = self.seen.get(_content(made.runs.artifact))
+        if found is None:  # else: measured again, the same bytes would only seem to differ
+            quality = yield from self.quality(rung.name, made.runs, base.quality)
+            pair = (base.built, made.runs)
+            timed = self.timed(rung)
+            found = quality, (yield from self.measurement(rung.name, pair, quality)) if timed else None
+        self.seen[_content(made.runs.artifact)] = found
+        trial = self.trial(rung.name, candidate, made, found)
         return self.judged(trial, base.trial, (previous, base.trial))
 
     def make(self, rung: Rung) -> Work[Candidate]:
@@ -164,11 +171,19 @@ class _Climb:
             model = replace(model, macs=before.model.macs)
         return settled, Candidate(model, (*before.stages, did))
 
-    def build(self, rung: str, model: Model, engine: Engine) -> Work[Built]:
-        """Write the artifact."""
+    def settled(self, engine: Engine) -> Settled:
+        """Give an engine with nothing left open."""
+        return engine.resolve(self.plan.environment.cpus_usable)
+
+    def timed(self, rung: Rung | None = None) -> bool:
+        """Tell whether there is something here to measure a rung with, or the baseline, which it is held against."""
+        engines = (self.plan.recipe.engine, rung.engine if rung else None)
+        return all(self.settled(engine).is_timed() for engine in engines if engine)
+
+    def build(self, rung: str, model: Model, engine: Settled) -> Work[Assembly]:
+        """Write the artifacts."""
         folder = self.run / "artifacts" / rung
-        settled = engine.resolve(self.plan.environment.cpus_usable)
-        return (yield from self.steps.call(f"{rung}: build", work.build, settled, model, folder, self.run)).value
+        return (yield from self.steps.call(f"{rung}: build", work.build, engine, model, folder, self.given)).value
 
     def quality(self, rung: str, built: Built, before: Quality | None) -> Work[Quality | None]:
         """Score an artifact on the evaluation samples, beside the baseline's outputs; None without samples."""
@@ -183,18 +198,28 @@ class _Climb:
         found = yield from measuring.measurement(self.steps, rung, built, self.scene)
         return replace(found, score=quality.score, errors=quality.errors) if quality else found
 
-    def trial(self, rung: str, candidate: Candidate, artifact: Artifact, measurement: Measurement) -> Trial:
+    def trial(self, rung: str, candidate: Candidate, made: Assembly, found: _Found) -> Trial:
         """Put a rung's record together, not judged yet."""
-        model = candidate.model
-        size = Size(measurement.size_bytes, model.parameters, model.macs, model.nodes)
-        return Trial(rung, candidate.stages, (artifact,), measurement, model=size)
+        model, (quality, measurement) = candidate.model, found
+        notes = tuple(_notes(candidate, quality))
+        artifacts = tuple(replace(one, notes=(*one.notes, *notes)) for one in made.artifacts)
+        size = Size(made.size_bytes, model.parameters, model.macs, model.nodes)
+        if measurement is None:
+            score, errors = (quality.score, quality.errors) if quality else (None, {})
+            return Trial(rung, candidate.stages, artifacts, model=size, score=score, errors=errors)
+        measurement = replace(measurement, size_bytes=made.size_bytes, proxy=made.proxy)
+        return Trial(rung, candidate.stages, artifacts, measurement, model=size)
 
     def judged(self, trial: Trial, baseline: Trial | None, rivals: tuple[Trial, ...]) -> Trial:
         """Ask every gate of the recipe, then those that no recipe asks for."""
-        verdicts = (gate.judge(baseline, trial) for gate in self.plan.recipe.gates)
-        if self.plan.scheme.here:
+        verdicts = tuple(gate.judge(baseline, trial) for gate in self.plan.recipe.gates)
+        if trial.measurement is None:
+            verdicts = gates.unmeasured(verdicts, _UNMEASURED)
+        elif trial.measurement.proxy:
+            verdicts = gates.proxied(verdicts, trial.measurement.proxy)
+        if self.plan.scheme.here or isinstance(self.plan.recipe.engine, Tensorrt):
             return replace(trial, verdicts=(*verdicts, *gates.implicit(trial, rivals)))
-        asked = gates.elsewhere(tuple(verdicts), self.plan.scheme.name)
+        asked = gates.elsewhere(verdicts, self.plan.scheme.name)
         return replace(trial, verdicts=(*asked, *gates.implicit(trial, ())))  # who is slower here says nothing of there
 
     def resolved(self) -> tuple[Rung, ...]:
@@ -224,7 +249,9 @@ class _Climb:
         return stage.model_copy(update=dict(step.value.did.settled)), step
 
     def _search(self, rung: Rung, before: Candidate) -> Search:
-        engine = (rung.engine or self.plan.recipe.engine).resolve(self.plan.environment.cpus_usable)
+        engine = self.settled(rung.engine or self.plan.recipe.engine)
+        if isinstance(engine, Tensorrt):  # ways are looked at as graphs, on the CPU
+            engine = Onnxruntime().resolve(self.plan.environment.cpus_usable)
         return Search(
             rung=rung.name,
             before=before.model,
@@ -265,7 +292,7 @@ def _needs_evaluation(rung: Rung) -> bool:
 
 def _previous(baseline: Trial, trials: list[Trial]) -> Trial:
     """Give the last rung that was measured and not slower itself: two slow rungs do not make each other fast."""
-    return next((trial for trial in reversed(trials) if trial.measurement and not _is_slower(trial)), baseline)
+    return next((trial for trial in reversed(trials) if trial.is_built and not _is_slower(trial)), baseline)
 
 
 def _is_slower(trial: Trial) -> bool:
@@ -277,12 +304,12 @@ def _content(artifact: Artifact) -> tuple[object, ...]:
     return tuple(file.sha256 for file in artifact.files), tuple(sorted(artifact.options.items()))
 
 
-def _noted(built: Built, quality: Quality | None, *, uncalibrated: bool = False) -> Artifact:
-    """Note on the artifact what its user must know: made-up ranges, and outputs that no score covers."""
-    made_up = ("uncalibrated: the ranges of its activations come from made-up inputs",) if uncalibrated else ()
+def _notes(candidate: Candidate, quality: Quality | None) -> Iterator[str]:
+    """Note what the user of an artifact must know: made-up ranges, and outputs that no score covers."""
+    if any(stage.uncalibrated for stage in candidate.stages):
+        yield "uncalibrated: the ranges of its activations come from made-up inputs"
     left_out = quality.outputs.left_out if quality else {}
-    unscored = (f"output {name!r} is not scored: {why}" for name, why in left_out.items())
-    return replace(built.artifact, notes=(*made_up, *unscored))
+    yield from (f"output {name!r} is not scored: {why}" for name, why in left_out.items())
 
 
 def _failed(rung: str, step: str, error: RungError) -> Trial:

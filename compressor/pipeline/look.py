@@ -5,19 +5,22 @@ What `compress inspect` or `compress doctor` shows is a field of `Inspected` or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from compressor import graph, isolation, machine, runtime, samples, schemes, stages
 from compressor.bench import noise as noises
+from compressor.engines.tensorrt import check, provider
+from compressor.engines.tensorrt.check import Refusal
+from compressor.errors import RungError
 from compressor.graph import Summary
 from compressor.isolation import Limits
 from compressor.pipeline.steps import Steps
 from compressor.plan.dims import settle
-from compressor.records import Channels, Model, Noise, Shapes, Work
+from compressor.records import Channels, Model, Noise, Shapes, Tensor, Work
 from compressor.schemes import Scheme
 
 _FEEDS = 16
@@ -30,6 +33,7 @@ class Inspected:
     model: Model
     summary: Summary
     channels: tuple[Channels, ...] | None = None  # where it was asked which could be pruned
+    refusals: tuple[Refusal, ...] | None = None  # where it was asked what TensorRT would not take
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,27 @@ class Machine:
     providers: tuple[str, ...]
     versions: Mapping[str, str]
     extras: Mapping[str, bool]
+    builders: Mapping[str, str | None]  # of engines: why one cannot build here, None where it can
 
 
-def inspect(model: Path, shapes: Shapes, *, prune: bool = False) -> Work[Inspected]:
+def inspect(
+    model: Path, shapes: Shapes, *, prune: bool = False, devices: tuple[str, ...] | None = None
+) -> Work[Inspected]:
     """Describe a model, in a child; if `prune`, also which of its channels could be removed.
+
+    With `devices`, also what TensorRT would refuse of it, some of that on these devices only.
 
     Raises:
         InputError: The model is none, or it is quantized, so that it cannot be pruned.
     """
     steps = Steps(Limits(), verbose=False)
     with steps.of(str(model)):
-        return (yield from steps.call("inspect", _inspect, model, dict(shapes), prune)).value
+        seen = (yield from steps.call("inspect", _inspect, model, dict(shapes), prune, devices)).value
+    if seen.refusals is None:
+        return seen
+    told = yield from _asked(steps, model)
+    further = (one for one in told if not _is_told(one, seen.refusals))
+    return replace(seen, refusals=(*seen.refusals, *further))
 
 
 def doctor() -> Work[Machine]:
@@ -76,11 +90,24 @@ def noise(seconds: float) -> Work[Noise]:
         return (yield from steps.call("noise", _noise, seconds, Path(scratch), more_s=seconds)).value
 
 
-def _inspect(path: Path, given: Shapes, prune: bool) -> Inspected:  # noqa: FBT001 - a keyword does not reach a child
+def _inspect(
+    path: Path,
+    given: Shapes,
+    prune: bool,  # noqa: FBT001 - a keyword does not reach a child
+    devices: tuple[str, ...] | None,
+) -> Inspected:
     model = graph.open_model(path)
     shapes = settle(model.inputs, given, {}) if given or _is_settled(model) else None
     channels = _prunable(path, shapes) if prune else None
-    return Inspected(graph.at_shapes(model, shapes) if shapes else model, graph.summary(path, shapes), channels)
+    refusals = None if devices is None else _refusals(model, given, devices)
+    described = graph.at_shapes(model, shapes) if shapes else model
+    return Inspected(described, graph.summary(path, shapes), channels, refusals)
+
+
+def _refusals(model: Model, given: Shapes, devices: tuple[str, ...]) -> tuple[Refusal, ...]:
+    """Check for TensorRT; a build derives the profiles of inputs of which only the first axis is open."""
+    profiled = [tensor.name for tensor in model.inputs if tensor.name in given or _has_settled(tensor)]
+    return check.refusals(model.path, provider.capabilities(devices).values(), profiled)
 
 
 def _prunable(path: Path, shapes: Shapes | None) -> tuple[Channels, ...]:
@@ -91,7 +118,24 @@ def _prunable(path: Path, shapes: Shapes | None) -> tuple[Channels, ...]:
 
 def _is_settled(model: Model) -> bool:
     """Tell whether only first axes are open, which default to 1."""
-    return all(t.shape is not None and all(isinstance(d, int) for d in t.shape[1:]) for t in model.inputs)
+    return all(map(_has_settled, model.inputs))
+
+
+def _has_settled(tensor: Tensor) -> bool:
+    return tensor.shape is not None and all(isinstance(dim, int) for dim in tensor.shape[1:])
+
+
+def _asked(steps: Steps, model: Path) -> Work[tuple[Refusal, ...]]:
+    """Ask the parser that is installed, in a child of its own: there are models that it does not survive."""
+    try:
+        return (yield from steps.call("parser", check.asked, model)).value or ()
+    except RungError as error:
+        return (Refusal("", "", f"TensorRT's parser itself fails on this model: {error}; serve it with ONNX Runtime"),)
+
+
+def _is_told(one: Refusal, known: Collection[Refusal]) -> bool:
+    """Tell whether the check names the same node; the parser gives no name to a node without one."""
+    return any(one.operator == other.operator and one.node in ("", other.node) for other in known)
 
 
 def _doctor() -> Machine:
@@ -108,6 +152,7 @@ def _doctor() -> Machine:
         providers=tuple(runtime.providers()),
         versions=machine.versions(),
         extras=machine.extras(),
+        builders=provider.usable(),
     )
 
 

@@ -110,7 +110,8 @@ def write(result: Result) -> None:
 
 def _write_loading(artifact: Artifact, folder: Path) -> None:
     beside = (folder / artifact.files[0].path).parent
-    workspace.write_text(beside / "session.json", json.dumps(dict(artifact.options), indent=2) + "\n")
+    if not artifact.is_engine:
+        workspace.write_text(beside / "session.json", json.dumps(dict(artifact.options), indent=2) + "\n")
     workspace.write_text(beside / "load.py", formats.snippet(artifact))
 
 

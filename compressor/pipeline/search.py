@@ -17,6 +17,7 @@ from compressor.engines import Onnxruntime
 from compressor.errors import RungError
 from compressor.isolation import Returned
 from compressor.pipeline import timing, work
+from compressor.pipeline.built import Built
 from compressor.pipeline.steps import Steps
 from compressor.pipeline.timing import Spot
 from compressor.pipeline.work import Given, Made
@@ -141,8 +142,8 @@ def look(at: Search, now: Model, folder: Path) -> Work[Looked]:
 def _timed(at: Search, now: Model, folder: Path) -> Work[Speedup | None]:
     samples, run = at.given.supply.held_out, at.given.run
     pair = (
-        work.build(at.engine, at.before, folder / "before", run),
-        work.build(at.engine, now, folder / "now", run),
+        Built(at.engine, at.engine.build(at.before, folder / "before", run)),
+        Built(at.engine, at.engine.build(now, folder / "now", run)),
     )
     shape = {name: units.write_shape(value.shape) for name, value in next(iter(samples)).items()}
     experiment = bench.measure.Experiment(

@@ -14,13 +14,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from compressor import formats, registry, runtime, workspace
-from compressor.engines import Auto, Onnxruntime
+from compressor.engines import Auto, Onnxruntime, Tensorrt
 from compressor.errors import InputError
 from compressor.pipeline.built import Built
 from compressor.pipeline.steps import Steps
 from compressor.plan import Origin
 from compressor.recipe import Recipe
 from compressor.records import Artifact, File, Model, Report, Work
+from compressor.runtime.session import CPU, PROVIDERS
 from compressor.samples import Preprocess
 
 _REGISTERED = "models:/"
@@ -30,6 +31,7 @@ _PARENTS = 3
 _MOST_THREADS = 4096
 _NUMBERS = ("intra_op_num_threads", "inter_op_num_threads")
 _SPINNING = "session.intra_op.allow_spinning"
+_PROVIDERS = "providers"
 _OPTIONS = runtime.emulated(runtime.options(1, spinning=False)).keys()
 """All that a run writes; other options of a session can write files."""
 
@@ -48,17 +50,24 @@ class Subject:
         if self.options is None or not isinstance(recipe.engine, Auto):
             return recipe
         threads = int(self.options.get(_NUMBERS[0], 0)) or None
-        engine = Onnxruntime(threads=threads, spinning=self.options.get(_SPINNING, "0") != "0")
+        listed = self.options.get(_PROVIDERS, CPU)
+        provider = next(name for name, names in PROVIDERS.items() if names == listed)
+        spinning = self.options.get(_SPINNING, "0") != "0"
+        engine = Onnxruntime(threads=threads, spinning=spinning, provider=provider)
         return recipe.model_copy(update={"engine": engine})
 
     def built(self, model: Model, asked: Recipe, cpus_usable: int) -> Built:
         """Give the file as it stands, to be opened with its own options unless the recipe asked for an engine."""
         engine = self.settled(asked).engine.resolve(cpus_usable)
-        options = runtime.options(engine.threads or 1, spinning=engine.spinning)
+        if isinstance(engine, Tensorrt):
+            raise InputError(
+                f"{self.source}: measured as it stands, by ONNX Runtime; `compress run` builds for tensorrt"
+            )
+        options = engine.options()
         if self.options is not None and isinstance(asked.engine, Auto):
             options = dict(self.options)
         file = File(str(self.path), model.sha256, model.size_bytes)
-        return Built(engine, Artifact("onnxruntime", "cpu", (file,), 0.0, options))
+        return Built(engine, Artifact("onnxruntime", engine.device, (file,), 0.0, options))
 
 
 def resolve(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Subject]:
@@ -111,6 +120,8 @@ def _chosen(source: str, path: Path) -> Subject:
         )
     artifact = trials[report.chosen].artifacts[0]
     model = path.parent / artifact.files[0].path
+    if artifact.is_engine:
+        raise InputError(f"{path}: its run chose {model.name}, an engine of {artifact.engine}: name an ONNX file")
     _check_same(model, artifact.files[0], path)
     return Subject(source, model, _checked(artifact.options, path), _original(report, path.parent))
 
@@ -166,4 +177,4 @@ def _is_option(name: object, value: object) -> bool:
         return False
     if name in _NUMBERS:
         return value.isascii() and value.isdigit() and len(value) <= len("4096") and int(value) <= _MOST_THREADS
-    return name in _OPTIONS
+    return value in PROVIDERS.values() if name == _PROVIDERS else name in _OPTIONS

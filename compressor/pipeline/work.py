@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from compressor import graph, runtime
-from compressor.engines import Onnxruntime
+from compressor.engines import Settled, Tensorrt
 from compressor.errors import InputError, RungError
 from compressor.isolation import Returned
-from compressor.pipeline.built import Built
-from compressor.records import Applied, Audit, Did, Model, Shapes, Work
+from compressor.pipeline.built import Assembly, Built
+from compressor.plan import Plan
+from compressor.records import Applied, Artifact, Audit, Did, Model, Shapes, Work
 from compressor.schemes import Scheme
 from compressor.stages import Quantize, Recover, Stage, Supply
+from compressor.stages.supply import divided
 
+SCRATCH = ".work"
+"""The subfolder of a run for what nobody keeps."""
 _SAME_DB = 40.0
 """Rounding leaves over 100 dB in float32 and about 55 in float16; a wrong graph is below 20."""
 COMPARED = 16
@@ -48,6 +52,12 @@ class Given:
     run: Path
 
 
+def given(plan: Plan, run: Path) -> Given:
+    """Give what a plan says that work on its model needs."""
+    supply = divided(plan.calibration, plan.recipe.seed, run / SCRATCH / "kept", steady=plan.steady)
+    return Given(plan.model, plan.shapes, replace(supply, original=plan.model.path), run)
+
+
 def normalise(given: Given, out: Path) -> Work[Made]:
     """Make the float model that all stages start from, and hold it against the original by running both.
 
@@ -72,9 +82,27 @@ def apply(stage: Stage, model: Model, given: Given, out: Path) -> Work[Made]:
     return replace(made, audit=runtime.audit(out, runtime.options(1, spinning=False), did.excluded))
 
 
-def build(engine: Onnxruntime, model: Model, folder: Path, run: Path) -> Built:
+def build(engine: Settled, model: Model, folder: Path, given: Given) -> Work[Assembly]:
     """Turn a model into the files that a server loads."""
-    return Built(engine, engine.build(model, folder, run))
+    if not isinstance(engine, Tensorrt):
+        artifact = engine.build(model, folder, given.run)
+        return Assembly((artifact,), Built(engine, artifact), sum(file.size_bytes for file in artifact.files))
+    artifacts = yield from engine.build(model, folder, given.run, given.supply.calibration)
+    size_bytes = max(artifact.files[0].size_bytes for artifact in artifacts)
+    if (here := engine.fitting(artifacts)) is not None:
+        return Assembly(artifacts, Built(engine, here), size_bytes)
+    return Assembly(
+        artifacts, Built(*engine.proxy(artifacts[0])), size_bytes, f"the graph on the CPU, not {_named(artifacts)}"
+    )
+
+
+def kit(engine: Tensorrt, model: Model, folder: Path, given: Given) -> Work[Path]:
+    """Write the folder that finishes a build on another machine."""
+    return (yield from engine.kit(model, folder, given.original.path.stem, given.supply.calibration))
+
+
+def _named(artifacts: tuple[Artifact, ...]) -> str:
+    return ", ".join(artifact.device.replace("+", ", ") for artifact in artifacts)
 
 
 def candidates(stage: Stage, before: Model, scheme: Scheme) -> tuple[Stage, ...]:

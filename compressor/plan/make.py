@@ -5,14 +5,14 @@ What must hold before the first minute of work is a step of `make`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from compressor import gates, graph, machine, registry, runtime, schemes, score, workspace
 from compressor.bench.load import Load, Trace
-from compressor.engines import Engine, Onnxruntime
+from compressor.engines import Engine, Settled, Tensorrt
 from compressor.errors import InputError
 from compressor.plan import data
 from compressor.plan.data import Files, Origin, Sets
@@ -26,6 +26,7 @@ from compressor.schemes import Scheme
 from compressor.stages import Prune, Quantize
 from compressor.units import write_seconds
 
+_TENSORRT = "tensorrt"
 _PLAYED = 0.9
 """Share of a measurement that a trace has for itself at the least."""
 
@@ -86,15 +87,17 @@ def make(job: Job) -> Plan:
     if metric and (reason := gates.unfit(recipe.gates, metric)):
         raise InputError(f"recipe.gates: {reason}")
     stated, notes = points(files, recipe, model, shapes)
-    engine = _engine(recipe.engine)
-    environment = machine.environment(engine.threads or 1, spinning=engine.spinning, saturates=runtime.saturates())
-    scheme = schemes.settled(recipe.target, environment.isa, saturates=environment.saturates)
+    measured = (shapes, *(point.shapes for point in stated))
+    engine = _engine(recipe.engine, model, measured)
+    threads = engine.threads or machine.cpus_usable()
+    environment = machine.environment(threads, spinning=engine.spinning, saturates=runtime.saturates())
+    scheme = schemes.settled(_target(recipe), environment.isa, saturates=environment.saturates)
     settled = {
         "shapes": shapes,
         "engine": engine,
         "load": _load(recipe.load, job.folder),
         "target": scheme.name,
-        "rungs": tuple(_rung(rung, model.path, scheme) if job.compressed else rung for rung in recipe.rungs),
+        "rungs": tuple(_rung(rung, model, scheme, measured) if job.compressed else rung for rung in recipe.rungs),
         "data": recipe.data.model_validate({**data.resolved(sets, recipe, job.folder), "metric": metric}),
     }
     recipe = recipe.model_copy(update=settled)
@@ -116,7 +119,8 @@ def make(job: Job) -> Plan:
             *_cut(recipe),
             *_doubts(job.recipe.data.metric, model, sets, metric, steady=steady),
             *_crowded(recipe, environment, compressed=job.compressed),
-            *_elsewhere(scheme),
+            *_elsewhere(scheme, engine),
+            *_derived(job.recipe, recipe),
             *(_unjudged(recipe) if job.compressed else ()),
         ),
     )
@@ -204,23 +208,47 @@ def _agrees_with_itself(path: Path, feeds: Feeds) -> bool:
         return score.deterministic(session, feeds)
 
 
-def _engine(engine: Engine) -> Onnxruntime:
-    return engine.resolve(machine.cpus_usable())
+def _engine(engine: Engine, model: Model, shapes: Sequence[Shapes]) -> Settled:
+    """Settle an engine, and make sure that it can be built and, if it is to run here, run."""
+    settled = engine.resolve(machine.cpus_usable())
+    settled.check()
+    return settled.fitted(model.inputs, shapes)
 
 
-def _rung(rung: Rung, model: Path, scheme: Scheme) -> Rung:
+def _target(recipe: Recipe) -> str:
+    """Give the kind of machine that the model is for, which an engine of TensorRT says too."""
+    engines = (recipe.engine, *(rung.engine for rung in recipe.rungs))
+    if not any(isinstance(engine, Tensorrt) for engine in engines) or recipe.target == _TENSORRT:
+        return recipe.target
+    if recipe.target != schemes.AUTO or not isinstance(recipe.engine, Tensorrt):
+        raise InputError(f"target: expected {_TENSORRT} beside an engine of TensorRT, found {recipe.target}")
+    return _TENSORRT
+
+
+def _rung(rung: Rung, model: Model, scheme: Scheme, shapes: Sequence[Shapes]) -> Rung:
     if isinstance(first := rung.stages[0], Quantize | Prune):  # what comes later sees another graph
-        first.check(model)
-    stages = tuple(stage.resolve(model, scheme) for stage in rung.stages)
-    return rung.model_copy(update={"stages": stages, "engine": rung.engine and _engine(rung.engine)})
+        first.check(model.path)
+    stages = tuple(stage.resolve(model.path, scheme) for stage in rung.stages)
+    return rung.model_copy(update={"stages": stages, "engine": rung.engine and _engine(rung.engine, model, shapes)})
 
 
-def _elsewhere(scheme: Scheme) -> Iterator[str]:
-    if not scheme.here:
+def _elsewhere(scheme: Scheme, engine: Settled) -> Iterator[str]:
+    if isinstance(engine, Tensorrt):
+        yield from engine.warnings()
+    elif not scheme.here:
         yield (
             f"the target is {scheme.name}, which this machine is not: times and speed-ups are of this machine, "
             "scores those of exact arithmetic"
         )
+
+
+def _derived(asked: Recipe, settled: Recipe) -> tuple[str, ...]:
+    """Say which profiles of engines nobody asked for, each once."""
+    before = [asked.engine, *(rung.engine for rung in asked.rungs)]
+    now = [settled.engine, *(rung.engine for rung in settled.rungs)]
+    pairs = zip(before, now, strict=True)
+    told = (line for given, engine in pairs if isinstance(engine, Tensorrt) for line in engine.derived(given))
+    return tuple(dict.fromkeys(told))
 
 
 def _unjudged(recipe: Recipe) -> Iterator[str]:

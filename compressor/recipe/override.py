@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from compressor import schemes
 from compressor.bench import load
 from compressor.bench.load import Load
-from compressor.engines import Auto, Onnxruntime
+from compressor.engines import Auto, Engine, Onnxruntime, Tensorrt
 from compressor.errors import InputError
 from compressor.gates import PERCENTILES, Accuracy, Gate, Latency
 from compressor.recipe.tree import Calibration, Data, Evaluation, Recipe
@@ -25,6 +25,7 @@ from compressor.units import shape
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 _ENGINES = {"auto": Auto, "onnxruntime": Onnxruntime}
+_TENSORRT = "tensorrt"
 _LARGEST_BATCH = 65536
 
 
@@ -46,6 +47,8 @@ class Overrides:
     duration: str | None = None
     engine: str | None = None
     target: str | None = None
+    profiles: tuple[str, ...] = ()
+    precision: str | None = None
     metric: str | None = None
 
 
@@ -96,6 +99,7 @@ def batches(given: str) -> tuple[int, ...]:
 
 
 def _target(name: str) -> str:
+    name = _TENSORRT if name.startswith(f"{_TENSORRT}:") else name
     known = [schemes.AUTO, *(scheme.name for scheme in schemes.SCHEMES)]
     if name not in known:
         raise InputError(f"--target: expected one of {', '.join(known)}, found {name!r}")
@@ -143,7 +147,14 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, _read("--shape", lambda: shape(dims))
 
 
-def _engine(engine: Auto | Onnxruntime, given: Overrides) -> Auto | Onnxruntime:
+def _engine(engine: Engine, given: Overrides) -> Engine:
+    """Settle the engine: `--engine`, `--threads`, and what other flags say of one of TensorRT."""
+    named = (given.target or "").startswith(f"{_TENSORRT}:")
+    if named or isinstance(engine, Tensorrt):
+        return _tensorrt(engine if isinstance(engine, Tensorrt) else Tensorrt(), given)
+    for flag, value in (("--profile", given.profiles), ("--precision", given.precision)):
+        if value:
+            raise InputError(f"{flag} is of a TensorRT engine: give --target tensorrt:a10g too, with the device's name")
     if given.engine is not None:
         if given.engine not in _ENGINES:
             raise InputError(f"--engine: expected one of {', '.join(_ENGINES)}, found {given.engine!r}")
@@ -151,8 +162,25 @@ def _engine(engine: Auto | Onnxruntime, given: Overrides) -> Auto | Onnxruntime:
         engine = engine if isinstance(engine, kind) else kind()
     if given.threads is None:
         return engine
-    spinning = engine.spinning if isinstance(engine, Onnxruntime) else False
-    return _read("--threads", lambda: Onnxruntime(threads=given.threads, spinning=spinning))
+    asked = engine.model_dump() if isinstance(engine, Onnxruntime) else {}
+    return _read("--threads", lambda: Onnxruntime.model_validate({**asked, "threads": given.threads}))
+
+
+def _tensorrt(engine: Tensorrt, given: Overrides) -> Tensorrt:
+    if given.engine or given.threads:
+        raise InputError("--engine and --threads are of ONNX Runtime, and the engine is TensorRT: leave them out")
+    devices = [name for name in (given.target or "").partition(":")[2].split(",") if name]
+    engine = _changed(engine, "--target", devices=devices or None)
+    engine = _changed(engine, "--precision", precision=given.precision)
+    return _changed(engine, "--profile", profiles=[_profile(text) for text in given.profiles] or None)
+
+
+def _profile(text: str) -> dict[str, str]:
+    """Read `input=1x3/8x3/32x3,mask=...`, one profile."""
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    if not all(name and range_ for name, _, range_ in pairs):
+        raise InputError(f"--profile: expected NAME=LEAST/OPTIMAL/LARGEST such as batch=1/8/32, found {text!r}")
+    return {name: range_ for name, _, range_ in pairs}
 
 
 def _load(asked: Load, given: Overrides) -> Load:

@@ -192,6 +192,7 @@ class Measurement:
     others: tuple[Latency, ...] = ()
     errors: Mapping[str, OutputError] = field(default_factory=dict)  # by output
     startup: Bound | None = None  # load plus first call, over fresh processes; its percentile is the median
+    proxy: str | None = None  # what ran in the place of the artifact, whose device is not here
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Trial:
-    """One rung: how it was built, what was measured, how the gates judged it."""
+    """One rung: how it was built, what was measured, how the gates judged it.
+
+    `score` and `errors` are those of a rung that was built for a device that is not here: scored, and not measured.
+    """
 
     rung: str
     stages: tuple[Applied, ...] = ()
@@ -228,3 +232,22 @@ class Trial:
     failure: Failure | None = None
     model: Size | None = None
     verdicts: tuple[Verdict, ...] = ()
+    score: Score | None = None
+    errors: Mapping[str, OutputError] = field(default_factory=dict)
+
+    @property
+    def quality(self) -> Score | None:
+        """The score, measured or not."""
+        return self.measurement.score if self.measurement else self.score
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of what a server loads; None where there is nothing."""
+        if self.measurement:
+            return self.measurement.size_bytes
+        return self.model.size_bytes if self.model and self.is_built else None
+
+    @property
+    def is_built(self) -> bool:
+        """Whether there is something to serve."""
+        return self.failure is None and (self.measurement is not None or bool(self.artifacts))

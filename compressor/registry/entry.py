@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from typing import Any
@@ -45,13 +45,14 @@ def tags(report: Report) -> dict[str, str]:
     }
 
 
-def artifact_tags(artifact: Artifact) -> dict[str, str]:
-    """Give what identifies the files of a version."""
+def artifact_tags(artifacts: Sequence[Artifact]) -> dict[str, str]:
+    """Give what identifies the files of a version: of several artifacts, the first file of each in their order."""
+    files = {file.path: file for artifact in artifacts for file in artifact.files}
     return {
-        "compressor.sha256": artifact.files[0].sha256,
-        "compressor.size_bytes": str(sum(file.size_bytes for file in artifact.files)),
-        "compressor.engine": artifact.engine,
-        "compressor.device": artifact.device,
+        "compressor.sha256": ", ".join(artifact.files[0].sha256 for artifact in artifacts),
+        "compressor.size_bytes": str(sum(file.size_bytes for file in files.values())),
+        "compressor.engine": artifacts[0].engine,
+        "compressor.device": ", ".join(artifact.device for artifact in artifacts),
     }
 
 

@@ -1,15 +1,14 @@
 """Recording a run in MLflow, and registering what it chose as a version.
 
-What a record shows is added in `entry`; another kind of artifact is registered beside `_save`.
+What a record shows is added in `entry`; another kind of artifact is saved in `serving`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -17,17 +16,15 @@ import numpy as np
 
 from compressor import graph, workspace
 from compressor.errors import PublishError
-from compressor.records import Artifact, File, Registration, Report, Tensor
-from compressor.registry import entry
+from compressor.records import Artifact, Registration, Report, Tensor
+from compressor.registry import entry, serving
 from compressor.registry.connection import connected, existing_is_fine
 from compressor.registry.place import Registry, database, public
 
 _CHAMPION = "champion"
 _LOGGED = ("report.json", "report.md", "recipe.yaml")
-_MODEL_FILE = "model.onnx"  # where mlflow's onnx flavor looks
 SESSION_FILE = "session.json"
 """The options that the model was measured with, beside it as in the folder of a run."""
-_REQUIRED = ("mlflow", "onnx", "onnxruntime")
 _METRICS_PER_BATCH = 500  # mlflow 3.17 takes at most 1000
 
 
@@ -91,8 +88,8 @@ def _record(client: Any, experiment_id: str, report: Report, folder: Path) -> st
     status = "FAILED"
     try:
         _log(run)
-        if (artifact := _chosen(report)) is not None:
-            _register(run, artifact)
+        if artifacts := _chosen(report):
+            _register(run, artifacts)
         status = "FINISHED"
     finally:
         client.set_terminated(run.run_id, status)
@@ -111,59 +108,59 @@ def _log(run: _Run) -> None:
         run.client.log_artifact(run.run_id, str(run.folder / name))
 
 
-def _chosen(report: Report) -> Artifact | None:
-    """Give the ONNX artifact of the chosen rung."""
+def _chosen(report: Report) -> tuple[Artifact, ...]:
+    """Give the ONNX artifact of the chosen rung, or all of its engines, which are served together."""
     chosen = [trial for trial in (report.baseline, *report.trials) if trial.rung == report.chosen]
     artifacts = [artifact for trial in chosen for artifact in trial.artifacts]
-    return next((artifact for artifact in artifacts if artifact.files[0].path.endswith(".onnx")), None)
+    models = [artifact for artifact in artifacts if artifact.files[0].path.endswith(".onnx")]
+    return tuple(artifact for artifact in artifacts if artifact.is_engine) or tuple(models[:1])
 
 
-def _register(run: _Run, artifact: Artifact) -> None:
+def _register(run: _Run, artifacts: tuple[Artifact, ...]) -> None:
     """Upload the model, compare what arrived with what was measured, and only then make it a version."""
-    model = _logged_model(run, artifact)
+    model = _logged_model(run, artifacts)
     with TemporaryDirectory(dir=run.folder) as staging:
-        _save(run, artifact, model, Path(staging) / "model")
+        _save(run, artifacts, model, Path(staging) / "model")
         run.client.log_model_artifacts(model.model_id, f"{staging}/model")
-        _check_arrived(model.model_id, artifact, Path(staging) / "arrived")
+        _check_arrived(model.model_id, artifacts, Path(staging) / "arrived")
     run.client.finalize_logged_model(model.model_id, "READY")
-    version = _version(run, artifact, model.model_id)
+    version = _version(run, artifacts, model.model_id)
     if run.report.verdict == "pass":
         run.client.set_registered_model_alias(_model_name(run.report), _CHAMPION, version)
 
 
-def _logged_model(run: _Run, artifact: Artifact) -> Any:
+def _logged_model(run: _Run, artifacts: tuple[Artifact, ...]) -> Any:
     from mlflow.entities import LoggedModelOutput
 
     model = run.client.create_logged_model(
         run.experiment_id,
         name=workspace.file_name(run.report.model.name).replace(".", "_"),  # mlflow 3.17 refuses dots in this name
         source_run_id=run.run_id,
-        tags=entry.artifact_tags(artifact),
+        tags=entry.artifact_tags(artifacts),
     )
     run.client.log_outputs(run.run_id, [LoggedModelOutput(model.model_id, step=0)])
     return model
 
 
-def _save(run: _Run, artifact: Artifact, logged: Any, target: Path) -> None:
+def _save(run: _Run, artifacts: tuple[Artifact, ...], logged: Any, target: Path) -> None:
     """Write a model folder of mlflow's with the measured files in it, byte for byte."""
-    from mlflow import onnx
     from mlflow.models import Model
 
+    first = artifacts[0]
     model = Model(logged.artifact_location, run.run_id, model_uuid=logged.model_id, model_id=logged.model_id)
-    onnx.save_model(
-        b"",  # an empty model, overwritten below: protobuf would not write the measured bytes again
-        str(target),
-        mlflow_model=model,
-        signature=_signature(run.folder / artifact.files[0].path),
-        pip_requirements=_requirements(run.report.environment.versions),
-        onnx_execution_providers=artifact.options["providers"].split(",") if "providers" in artifact.options else None,
-        onnx_session_options=_session_options(artifact.options),
-        save_as_external_data=False,
-        extra_files=[str(run.folder / "report.json"), str(run.folder / "report.md")],
+    described = serving.Described(
+        signature=_signature(run.folder / serving.graph_file(first).path),
+        requirements=serving.requirements(first, run.report.environment.versions),
+        reports=(run.folder / "report.json", run.folder / "report.md"),
     )
-    for name, file in _placed(artifact).items():
+    if first.is_engine:
+        serving.save_engine(target, model, described)
+    else:
+        serving.save_onnx(target, model, first, described)
+    for name, file in serving.placed(artifacts).items():
         workspace.copy(run.folder / file.path, target / name)
-    workspace.write_text(target / SESSION_FILE, json.dumps(dict(artifact.options), indent=2) + "\n")
+    if not first.is_engine:
+        workspace.write_text(target / SESSION_FILE, json.dumps(dict(first.options), indent=2) + "\n")
     model.model_size_bytes = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     model.save(str(target / "MLmodel"))
 
@@ -190,28 +187,11 @@ def _spec(tensor: Tensor) -> Any:
     )
 
 
-def _requirements(versions: Mapping[str, str]) -> list[str]:
-    return [f"{package}=={versions[package]}" if package in versions else package for package in _REQUIRED]
-
-
-def _session_options(options: Mapping[str, str]) -> dict[str, Any]:
-    extra = {name: value for name, value in options.items() if name.startswith("session.")}
-    numbers = {name: int(value) for name, value in options.items() if name not in (*extra, "providers")}
-    return {**numbers, "extra_session_config": extra}
-
-
-def _placed(artifact: Artifact) -> dict[str, File]:
-    """Give each file its place in the model's folder; external data stays where the graph looks for it."""
-    first, *others = artifact.files
-    root = PurePosixPath(first.path).parent
-    return {_MODEL_FILE: first, **{str(PurePosixPath(file.path).relative_to(root)): file for file in others}}
-
-
-def _check_arrived(model_id: str, artifact: Artifact, target: Path) -> None:
+def _check_arrived(model_id: str, artifacts: tuple[Artifact, ...], target: Path) -> None:
     from mlflow.artifacts import download_artifacts
 
     arrived = Path(download_artifacts(f"models:/{model_id}", dst_path=str(target)))
-    for name, file in _placed(artifact).items():
+    for name, file in serving.placed(artifacts).items():
         if (found := workspace.sha256(arrived / name)) != file.sha256:
             raise PublishError(
                 f"registry: {file.path} was not registered: sha256 {file.sha256} was measured, {found} arrived: "
@@ -219,7 +199,7 @@ def _check_arrived(model_id: str, artifact: Artifact, target: Path) -> None:
             )
 
 
-def _version(run: _Run, artifact: Artifact, model_id: str) -> str:
+def _version(run: _Run, artifacts: tuple[Artifact, ...], model_id: str) -> str:
     name = _model_name(run.report)
     with existing_is_fine():
         run.client.create_registered_model(name)
@@ -227,7 +207,7 @@ def _version(run: _Run, artifact: Artifact, model_id: str) -> str:
         name,
         f"models:/{model_id}",
         run.run_id,
-        entry.tags(run.report) | entry.artifact_tags(artifact),
+        entry.tags(run.report) | entry.artifact_tags(artifacts),
         description=entry.description((run.folder / "report.md").read_text(encoding="utf-8")),
         model_id=model_id,
     )

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from pydantic import ValidationError
 
-from compressor import graph
+from compressor import graph, runtime
 from compressor.engines import Auto, Onnxruntime
-from compressor.errors import RungError
+from compressor.errors import MachineError, RungError
 
 X = np.float32([[1, -2]])
 
@@ -29,6 +32,13 @@ def test_auto_takes_every_usable_cpu_and_a_recipe_may_take_fewer() -> None:
     assert Auto().resolve(6) == Onnxruntime(threads=6, spinning=False)
     assert Onnxruntime().resolve(6).threads == 6
     assert Onnxruntime(threads=2).resolve(6).threads == 2
+
+
+def test_a_recipes_provider_stays_and_is_the_cpus_where_none_is_named() -> None:
+    assert Onnxruntime(provider="cuda").resolve(6) == Onnxruntime(threads=6, provider="cuda")
+    assert Auto().resolve(6).provider == "cpu"
+    with pytest.raises(ValidationError, match="'cpu', 'cuda', 'tensorrt' or 'tensorrt-rtx'"):
+        Onnxruntime.model_validate({"provider": "gpu"})
 
 
 def test_no_thread_is_refused() -> None:
@@ -77,3 +87,67 @@ def test_external_data_that_has_the_artifacts_name_keeps_it(tmp_path: Path) -> N
     assert [file.path for file in artifact.files] == ["a/net.onnx", "a/model.onnx"]
     x = np.arange(64, dtype=np.float32)[None]
     np.testing.assert_array_equal(Onnxruntime(threads=1).open(artifact, tmp_path / "run")({"x": x})["y"], x)
+
+
+def test_the_cpu_is_always_there_and_a_missing_provider_is_told_before_any_work(
+    external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    Onnxruntime().check()
+    cuda = Onnxruntime(threads=1, provider="cuda")
+    for early_or_late in (cuda.check, lambda: cuda.build(graph.open_model(external), tmp_path / "a", tmp_path)):
+        with pytest.raises(MachineError, match=r"^CUDAExecutionProvider is not available here; found CPU"):
+            early_or_late()
+
+
+class Opened:
+    """A session on a GPU that takes most nodes of a model."""
+
+    def __init__(self, placed: dict[str, Counter[str]]) -> None:
+        self.found, self.closed = placed, False
+
+    def placed(self) -> dict[str, Counter[str]]:
+        return self.found
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_an_artifact_for_a_gpu_says_so_and_which_nodes_others_run(
+    external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Opened(
+        {
+            "CPUExecutionProvider": Counter(Gather=1, Shape=2),
+            "TensorrtExecutionProvider": Counter(Conv=20, Relu=16),
+            "CUDAExecutionProvider": Counter(NonZero=1),
+        }
+    )
+
+    def load(path: Path, options: Mapping[str, str]) -> Opened:
+        assert path.is_file()
+        assert options["providers"] == "TensorrtExecutionProvider,CUDAExecutionProvider,CPUExecutionProvider"
+        return session
+
+    monkeypatch.setattr(runtime, "load", load)
+    engine = Onnxruntime(threads=2, provider="tensorrt")
+    artifact = engine.build(graph.open_model(external), tmp_path / "int8", tmp_path)
+    assert (artifact.engine, artifact.device, artifact.options) == ("onnxruntime", "cuda", engine.options())
+    reason = "because TensorrtExecutionProvider does not take them"
+    assert artifact.notes == (
+        f"1 of 40 nodes run on CUDAExecutionProvider, {reason}: 1 NonZero",
+        f"3 of 40 nodes run on CPUExecutionProvider, {reason}: 2 Shape, 1 Gather",
+    )
+    assert session.closed
+
+
+def test_an_artifact_whose_provider_takes_every_node_has_no_note(
+    external: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Opened({"CUDAExecutionProvider": Counter(MatMul=1)})
+    monkeypatch.setattr(runtime, "load", lambda *_: session)
+    model = graph.open_model(external)
+    assert Onnxruntime(threads=1, provider="cuda").build(model, tmp_path / "a", tmp_path).notes == ()
+    session.found = {}  # and of the CPU's nothing is asked
+    artifact = Onnxruntime(threads=1).build(model, tmp_path / "b", tmp_path)
+    assert (artifact.device, artifact.notes) == ("cpu", ())

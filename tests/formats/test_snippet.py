@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper, save
 
+from compressor.errors import MachineError
 from compressor.formats.snippet import snippet
 from compressor.records import Artifact, File
 
@@ -63,3 +68,49 @@ def test_the_script_needs_onnxruntime_only(tmp_path: Path) -> None:
     text = _write_script(tmp_path, "net.onnx", {}).read_text()
     imports = [line for line in text.splitlines() if line.startswith(("import", "from"))]
     assert imports == ["import os", "from pathlib import Path", "import onnxruntime as ort"]
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Path:
+    """Write the script of two engines; gives its path."""
+    listed = [
+        {"file": f"model.{device}.engine", "inputs": [{"name": "x", "dtype": "float32", "shape": [-1, 2]}]}
+        for device in ("a10g", "l4")
+    ]
+    (tmp_path / "engine.json").write_text(json.dumps({"schema_version": 1, "engines": listed}))
+    artifacts = [
+        Artifact(engine, "a10g", (File("int8/model.a10g.engine", "", 0),), 0.0, {})
+        for engine in ("tensorrt", "tensorrt-rtx")
+    ]
+    first, second = map(snippet, artifacts)
+    assert first == second
+    (tmp_path / "load.py").write_text(first, encoding="utf-8")
+    return tmp_path / "load.py"
+
+
+def _loaded(script: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("load", script)
+    assert spec
+    assert spec.loader
+    load = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(load)
+    return load
+
+
+def test_the_script_of_engines_opens_the_one_that_fits_this_gpu(engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_file(path: Path) -> Any:
+        if path != engines.with_name("model.l4.engine"):
+            raise MachineError(f"{path.name}: another GPU")
+        return lambda feeds: {"y": feeds["x"] * 2}
+
+    monkeypatch.setattr("compressor.engines.tensorrt.open_file", open_file)
+    np.testing.assert_array_equal(_loaded(engines).session({"x": np.float32([[1, 2]])})["y"], [[2, 4]])
+
+
+def test_the_script_of_engines_says_why_none_fits(engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_file(path: Path) -> Any:
+        raise MachineError(f"{path.name}: another GPU")
+
+    monkeypatch.setattr("compressor.engines.tensorrt.open_file", open_file)
+    with pytest.raises(MachineError, match=r"\Amodel\.a10g\.engine: another GPU; model\.l4\.engine: another GPU\Z"):
+        _loaded(engines)

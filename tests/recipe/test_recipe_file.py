@@ -14,7 +14,7 @@ from compressor.bench.load import Poisson
 from compressor.engines import Onnxruntime
 from compressor.errors import InputError
 from compressor.gates import Accuracy, Latency
-from compressor.stages import Fuse, Prune, Quantize
+from compressor.stages import Fuse, Prune, Quantize, Recover
 
 ROOT = Path(__file__).parents[2]
 DESIGN = """
@@ -50,6 +50,11 @@ def test_the_grammar_of_the_design_is_read() -> None:
     assert read.rungs[3].engine == Onnxruntime(threads=2, spinning=False)
     assert read.gates == (Latency(p99="50ms"), Accuracy(max_drop="1%"))
     assert (read.limits.memory, read.limits.measure) == (8 * 2**30, 60)
+
+
+def test_all_stages_stand_in_one_rung_in_their_order() -> None:
+    read = recipe.parse("rungs: [{name: a, stages: [{prune: {ratio: 20%}}, recover, quantize, fuse]}]", "r")
+    assert [type(stage) for stage in read.rungs[0].stages] == [Prune, Recover, Quantize, Fuse]
 
 
 def test_loads_and_further_points_are_read() -> None:
@@ -139,6 +144,22 @@ def test_a_recipe_survives_being_written(text: str) -> None:
             "rungs: [{name: a, stages: [quantize, fuse, recover]}]",
             "recipe.rungs[0].stages: expected recover before quantize",
         ),
+        (
+            "rungs: [{name: a, stages: [fuse, {prune: {ratio: 20%}}]}]",
+            "recipe.rungs[0].stages: expected prune before fuse",
+        ),
+        (
+            "rungs: [{name: a, stages: [{prune: {ratio: 20%}}, fuse, recover]}]",
+            "recipe.rungs[0].stages: expected recover before fuse",
+        ),
+        (
+            "rungs: [{name: a, stages: [recover, {prune: {ratio: 20%}}]}]",
+            "recipe.rungs[0].stages: expected prune before recover",
+        ),
+        (
+            "rungs: [{name: a, stages: [{prune: {ratio: 20%}}, {prune: {ratio: 20%}}]}]",
+            "recipe.rungs[0].stages: expected at most one prune in a rung",
+        ),
         ("shapes: {x: '1x?x3'}", "expected a shape of whole numbers such as 1x3x224x224, found '1x?x3'"),
         ("load: {closed: {concurrency: 0}}", "recipe.load.closed.concurrency: expected greater than or equal to 1"),
         ("load: {constant: {rate: 200}}", "recipe.load.constant.rate: expected a rate such as 200/s, found 200"),
@@ -155,7 +176,7 @@ def test_a_recipe_survives_being_written(text: str) -> None:
             "found two for latency p99 at batch 8",
         ),
         ("gates: [{size: {max: 1MB}}, {size: {max: 2MB}}]", "found two for size"),
-        ("engine: tensorflow", "recipe.engine: expected one of auto, onnxruntime, found 'tensorflow'"),
+        ("engine: tensorflow", "recipe.engine: expected one of auto, onnxruntime, tensorrt, found 'tensorflow'"),
         (
             "shapes: {x: [1, 3]}",
             "recipe.shapes.x: expected a shape of whole numbers such as 1x3x224x224, found [1, 3]",

@@ -126,7 +126,7 @@ def test_tags_name_the_points_whose_percentiles_are_lower_limits() -> None:
 
 def test_artifact_tags_count_every_file() -> None:
     files = (r.File("a.onnx", "11", 5), r.File("a.data", "22", 70))
-    found = entry.artifact_tags(r.Artifact("onnxruntime", "cpu", files, 0.0, {}))
+    found = entry.artifact_tags((r.Artifact("onnxruntime", "cpu", files, 0.0, {}),))
     assert found["compressor.sha256"] == "11"
     assert found["compressor.size_bytes"] == "75"
 

@@ -26,6 +26,7 @@ def _verdict(report: Report) -> str:
 _SECTIONS = (
     _verdict,
     measured.rungs,
+    measured.engines,
     measured.gates,
     measured.others,
     measured.quality,

@@ -6,6 +6,7 @@ A section is a function here that takes the report and gives its text, empty whe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from compressor.formats.markdown.markup import pairs, table, text
 from compressor.formats.words import (
@@ -26,7 +27,7 @@ from compressor.formats.words import (
     with_unit,
     worst,
 )
-from compressor.records import Latency, Measurement, Report, Score, Speedup, Trial, Verdict
+from compressor.records import Artifact, Latency, Measurement, Report, Score, Speedup, Trial, Verdict
 from compressor.units import human_bytes, human_ms
 
 
@@ -41,8 +42,17 @@ def rungs(report: Report) -> str:
         "rounds both models are loaded anew; in parentheses, the slowest and the fastest round."
     )
     measured = report.baseline.measurement
+    if not any(_measured(report)):
+        foot = "Brackets hold 95 % intervals. Nothing was run on the device that it is for, so no time is known."
     where = f" Measured at {pairs(measured.latency.shape)}, load {text(measured.latency.load)}." if measured else ""
     return f"## Rungs\n\n{table(header, rows)}\n\n{foot}{where}"
+
+
+def engines(report: Report) -> str:
+    """Show what was compiled for which devices."""
+    header = ("rung", "file", "devices", "size", "built in", "computes")
+    rows = [_engine_row(trial.rung, one) for trial in _trials(report) for one in trial.artifacts if one.is_engine]
+    return f"## Engines\n\n{table(header, rows)}" if rows else ""
 
 
 def gates(report: Report) -> str:
@@ -61,7 +71,7 @@ def others(report: Report) -> str:
 
 def quality(report: Report) -> str:
     """Show how far each output is from the original's, and which class lost most."""
-    lines = [line for rung, measured in _measured(report) for line in _losses(rung, measured)]
+    lines = [line for trial in _trials(report) for line in _losses(trial)]
     foot = "A relative error is the Euclidean norm of a sample's difference over that of the original's output."
     return "\n".join(["## What changed in the outputs\n", *lines, f"\n{foot}"]) if lines else ""
 
@@ -87,19 +97,23 @@ def _measured(report: Report) -> Iterator[tuple[str, Measurement]]:
 
 def _rung_row(trial: Trial, chosen: str | None) -> list[str]:
     name = f"**{text(trial.rung)}** (chosen)" if trial.rung == chosen else text(trial.rung)
-    measured = trial.measurement
-    if measured is None:
-        return [name, *[NOTHING] * 6, _outcome(trial)]
-    latency, score, speedup = measured.latency, measured.score, measured.speedup
+    measured, score = trial.measurement, trial.quality
     return [
         name,
-        human_bytes(measured.size_bytes),
-        _percentile(latency.p50_ms, latency.p50_high_ms, latency),
-        _percentile(latency.p99_ms, latency.p99_high_ms, latency),
-        _speedup(speedup) if speedup else NOTHING,
+        NOTHING if trial.size_bytes is None else human_bytes(trial.size_bytes),
+        *(_speed(measured) if measured else [NOTHING] * 3),
         score_words(score) if score else NOTHING,
         with_interval(score.drop, score.drop_low, score.drop_high) if score else NOTHING,
         _outcome(trial),
+    ]
+
+
+def _speed(measured: Measurement) -> list[str]:
+    latency, speedup = measured.latency, measured.speedup
+    return [
+        _percentile(latency.p50_ms, latency.p50_high_ms, latency),
+        _percentile(latency.p99_ms, latency.p99_high_ms, latency),
+        _speedup(speedup) if speedup else NOTHING,
     ]
 
 
@@ -123,6 +137,18 @@ def _outcome(trial: Trial) -> str:
     return MET[True] if trial.verdicts else NOTHING
 
 
+def _engine_row(rung: str, artifact: Artifact) -> list[str]:
+    first = artifact.files[0]
+    return [
+        text(rung),
+        text(PurePosixPath(first.path).name),
+        text(artifact.device.replace("+", ", ")),
+        human_bytes(first.size_bytes),
+        f"{artifact.build_s:.3g} s",
+        text(artifact.options.get("computes", NOTHING)),
+    ]
+
+
 def _gate_row(rung: str, verdict: Verdict) -> list[str]:
     return [
         *map(text, (rung, verdict.gate, MET[verdict.met])),
@@ -143,13 +169,14 @@ def _other_row(rung: str, latency: Latency) -> list[str]:
     ]
 
 
-def _losses(rung: str, measured: Measurement) -> Iterator[str]:
-    for output, found in measured.errors.items():
-        yield f"- **{text(rung)}**, {text(output)}: {error(found)}"
-    if measured.score and (lost := _worst(measured.score)):
-        yield f"- **{text(rung)}**, {lost}"
-    if measured.score and (blamed := saturated(measured.score)):
-        yield f"- **{text(rung)}**: {text(blamed)}"
+def _losses(trial: Trial) -> Iterator[str]:
+    rung, score = text(trial.rung), trial.quality
+    for output, found in (trial.measurement.errors if trial.measurement else trial.errors).items():
+        yield f"- **{rung}**, {text(output)}: {error(found)}"
+    if score and (lost := _worst(score)):
+        yield f"- **{rung}**, {lost}"
+    if score and (blamed := saturated(score)):
+        yield f"- **{rung}**: {text(blamed)}"
 
 
 def _worst(score: Score) -> str:

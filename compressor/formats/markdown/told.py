@@ -77,7 +77,8 @@ def _trial_lines(trial: Trial) -> Iterator[str]:
         cost = f"{stage.seconds:.3g} s, at most {human_bytes(stage.peak_memory_bytes)} of memory"
         yield f"- **{text(stage.stage)}**: {text(stage.did)} ({cost})"
         yield from (f"  - {detail}" for detail in _details(stage))
-    yield from (f"- note: {text(note)}" for artifact in trial.artifacts for note in artifact.notes)
+    notes = dict.fromkeys(note for artifact in trial.artifacts for note in artifact.notes)
+    yield from (f"- note: {text(note)}" for note in notes)
 
 
 def _details(stage: Applied) -> Iterator[str]:

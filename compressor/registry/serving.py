@@ -1,0 +1,146 @@
+"""How mlflow serves what is registered: an ONNX model by its own flavour, an engine by a script in the model's folder.
+
+A new kind of artifact is a function beside `save_engine`; an engine's packages are a row of `PACKAGES`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from compressor import workspace
+from compressor.records import Artifact, File
+
+PACKAGES = {
+    "tensorrt": ("tensorrt", "pycuda"),
+    "tensorrt-rtx": ("tensorrt-rtx-cu13-bindings", "onnxruntime-ep-nv-tensorrt-rtx-cu13", "pycuda"),
+}
+"""By engine that is served by the script, what it needs besides what every such engine does; the builder first."""
+_MODEL_FILE = "model.onnx"  # where mlflow's onnx flavor looks
+_SCRIPT_FILE = "engine_model.py"
+_SCRIPT = '''\
+"""Serve the engines beside this file: that of this machine's GPU is loaded, any other machine is refused.
+
+Text, not a pickle: mlflow runs it as it stands here.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from mlflow.models import set_model
+from mlflow.pyfunc import PythonModel
+
+FOLDER = Path(__file__).parent
+
+
+class EngineModel(PythonModel):
+    """Inputs are a dictionary of arrays by name, or what mlflow makes one of by the signature."""
+
+    def load_context(self, context):
+        """Open the engine of this GPU; `compressor` compares GPU, version and bytes with engine.json."""
+        from compressor.engines.tensorrt import open_file
+        from compressor.errors import MachineError
+
+        reasons = []
+        for engine in json.loads((FOLDER / "engine.json").read_text(encoding="utf-8"))["engines"]:
+            try:
+                self.session = open_file(FOLDER / engine["file"])
+                return
+            except MachineError as error:
+                reasons.append(str(error))
+        raise MachineError("; ".join(dict.fromkeys(reasons)))
+
+    def predict(self, context, model_input: np.ndarray, params=None):  # mlflow 3.17 warns of hints that say more
+        """Give a dictionary of arrays by output."""
+        if not isinstance(model_input, dict):
+            raise TypeError(f"expected a dictionary of arrays by input, found {type(model_input).__name__}")
+        return dict(self.session({name: np.asarray(array) for name, array in model_input.items()}))
+
+
+set_model(EngineModel())
+'''
+
+
+@dataclass(frozen=True)
+class Described:
+    """What mlflow is told of any model. `reports`: files to be kept beside it."""
+
+    signature: Any
+    requirements: list[str]
+    reports: tuple[Path, ...]
+
+
+def placed(artifacts: tuple[Artifact, ...]) -> dict[str, File]:
+    """Give each file its place in the model's folder; external data stays where the graph looks for it.
+
+    Artifacts that are served together lie in one folder, and may share files.
+    """
+    first, *others = (file for artifact in artifacts for file in artifact.files)
+    root = PurePosixPath(first.path).parent
+    name = PurePosixPath(first.path).name if artifacts[0].is_engine else _MODEL_FILE
+    return {name: first} | {str(PurePosixPath(file.path).relative_to(root)): file for file in others if file != first}
+
+
+def graph_file(artifact: Artifact) -> File:
+    """Give the file with the ONNX graph, which lies beside an engine."""
+    return next(file for file in artifact.files if file.path.endswith(".onnx"))
+
+
+def requirements(artifact: Artifact, versions: Mapping[str, str]) -> list[str]:
+    """Give what pip is to install where the model is served, as it was here."""
+    known = dict(versions)
+    needed: tuple[str, ...] = ("onnx", "onnxruntime")
+    if artifact.is_engine:
+        builder, *others = PACKAGES[artifact.engine]
+        known[builder] = artifact.options["version"]  # no other version may load what it built
+        needed = ("compressor", "numpy", builder, *others)
+    return [f"{name}=={known[name]}" if name in known else name for name in ("mlflow", *needed)]
+
+
+def save_onnx(target: Path, model: Any, artifact: Artifact, described: Described) -> None:
+    """Make a folder of mlflow's for an ONNX model, without its bytes."""
+    from mlflow import onnx
+
+    onnx.save_model(
+        b"",  # an empty model, overwritten later: protobuf would not write the measured bytes again
+        str(target),
+        mlflow_model=model,
+        signature=described.signature,
+        pip_requirements=described.requirements,
+        onnx_execution_providers=artifact.options["providers"].split(",") if "providers" in artifact.options else None,
+        onnx_session_options=_session_options(artifact.options),
+        save_as_external_data=False,
+        extra_files=[str(path) for path in described.reports],
+    )
+
+
+def save_engine(target: Path, model: Any, described: Described) -> None:
+    """Make a folder of mlflow's for engines, code and no pickle, without their files."""
+    from mlflow import pyfunc
+
+    script = target.with_name(_SCRIPT_FILE)
+    workspace.write_text(script, _SCRIPT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # mlflow 3.17 wants an example, to run which needs the GPU
+        pyfunc.save_model(
+            str(target),
+            python_model=str(script),
+            mlflow_model=model,
+            signature=described.signature,
+            pip_requirements=described.requirements,
+        )
+    flavour = model.flavors[pyfunc.FLAVOR_NAME]
+    flavour["model_code_path"] = _SCRIPT_FILE  # mlflow 3.17 writes where it lay here
+    flavour.pop("cloudpickle_version", None)  # written whether or not there is a pickle
+    for path in described.reports:
+        workspace.copy(path, target / "extra_files" / path.name)
+
+
+def _session_options(options: Mapping[str, str]) -> dict[str, Any]:
+    extra = {name: value for name, value in options.items() if name.startswith("session.")}
+    numbers = {name: int(value) for name, value in options.items() if name not in (*extra, "providers")}
+    return {**numbers, "extra_session_config": extra}
