@@ -194,3 +194,19 @@ def test_without_a_registry_nothing_is_fetched() -> None:
 
 def test_a_model_in_a_folder_of_the_root_is_no_artifact() -> None:
     assert subject._origin(Path("/folder/model.onnx")) is None
+
+
+def test_options_of_another_provider_give_its_engine_and_device(run: Path, model: Path) -> None:
+    folder = run / "artifacts" / "int8"
+    options = {**OPTIONS, "providers": "CUDAExecutionProvider,CPUExecutionProvider"}
+    (folder / "session.json").write_text(json.dumps(options))
+    built = resolved(folder).built(graph.open_model(model), recipe.Recipe(), 8)
+    assert built.engine == Onnxruntime(threads=1, spinning=True, provider="cuda")
+    assert (built.artifact.device, built.artifact.options) == ("cuda", options)
+
+
+def test_a_provider_that_no_run_writes_is_refused(run: Path) -> None:
+    folder = run / "artifacts" / "int8"
+    (folder / "session.json").write_text(json.dumps({**OPTIONS, "providers": "NoSuchExecutionProvider"}))
+    with pytest.raises(InputError, match=r"session\.json: expected session options"):
+        resolved(folder)
