@@ -144,12 +144,35 @@ def test_gpu_is_none_without_the_command(tmp_path: Path, monkeypatch: pytest.Mon
 def test_gpu_is_what_the_driver_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, name: str | None
 ) -> None:
-    command = tmp_path / "nvidia-smi"
-    command.write_text(f"#!/bin/sh\n{script}\n")
-    command.chmod(command.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(machine, "_NVIDIA_SMI_SECONDS", 0.5)
+    _install_driver(tmp_path, monkeypatch, script)
     assert machine.gpu() == name
+
+
+def test_gpu_capability_is_none_without_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.gpu_capability() is None
+
+
+@pytest.mark.parametrize(
+    ("script", "capability"),
+    [
+        pytest.param("echo 8.6; echo 9.0", (8, 6), id="the first"),
+        pytest.param("echo 12.0", (12, 0), id="two digits"),
+        pytest.param('[ "$1 $2" = "--query-gpu=compute_cap --format=csv,noheader" ] && echo 7.5', (7, 5), id="asked"),
+        pytest.param("echo '[N/A]'", None, id="not known to it"),
+        pytest.param("echo N/A", None, id="N/A"),
+        pytest.param("echo 'Field \"compute_cap\" is not a valid field to query.'; exit 2", None, id="an old driver"),
+        pytest.param("echo 9", None, id="no minor number"),
+        pytest.param("echo 'no driver'; exit 9", None, id="no driver"),
+        pytest.param("exec sleep 30", None, id="hangs"),
+        pytest.param("true", None, id="says nothing"),
+    ],
+)
+def test_gpu_capability_is_what_the_driver_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, capability: tuple[int, int] | None
+) -> None:
+    _install_driver(tmp_path, monkeypatch, script)
+    assert machine.gpu_capability() == capability
 
 
 def test_versions_are_those_of_installed_packages_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,3 +221,11 @@ def _install(monkeypatch: pytest.MonkeyPatch, packages: Mapping[str, str]) -> No
         return packages[name]
 
     monkeypatch.setattr(metadata, "version", version)
+
+
+def _install_driver(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    command = folder / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(machine, "_NVIDIA_SMI_SECONDS", 0.5)

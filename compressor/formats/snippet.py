@@ -22,27 +22,13 @@ _TENSORRT = '''\
 import json
 from pathlib import Path
 
-from compressor.engines.tensorrt import open_file
-from compressor.errors import MachineError
+from compressor.engines.tensorrt import open_folder
 
 folder = Path(__file__).parent
-engines = json.loads((folder / "engine.json").read_text(encoding="utf-8"))["engines"]
-
-
-def fitting():
-    reasons = []
-    for engine in engines:
-        try:
-            return open_file(folder / engine["file"])
-        except MachineError as error:
-            reasons.append(str(error))
-    raise MachineError("; ".join(dict.fromkeys(reasons)))
-
-
-session = fitting()
+session = open_folder(folder)
 
 if __name__ == "__main__":
-    for tensor in engines[0]["inputs"]:
+    for tensor in json.loads((folder / "engine.json").read_text(encoding="utf-8"))["engines"][0]["inputs"]:
         print(tensor["name"], tensor["dtype"], tensor["shape"])
 '''
 

@@ -23,12 +23,14 @@ from compressor.graph.inherit import inherit
 from compressor.graph.normalise import normalise
 from compressor.graph.probe import probe
 from compressor.graph.quantized import holds_qdq, quantized_share
+from compressor.graph.shapes import inferred
 
 __all__ = [
     "Summary",
     "at_shapes",
     "holds_qdq",
     "index_limits",
+    "inferred",
     "inherit",
     "is_mostly_products",
     "is_quantized",

@@ -15,7 +15,7 @@ import numpy as np
 from compressor import graph, runtime, score
 from compressor.errors import InputError, RungError
 from compressor.pipeline.built import Built
-from compressor.records import OutputError, Outputs, Score, Work
+from compressor.records import File, OutputError, Outputs, Score, Work
 from compressor.samples import Samples
 
 
@@ -23,7 +23,7 @@ from compressor.samples import Samples
 class Scoring:
     """How outputs are judged: by what is `wanted`, if anything, and, of a `steady` model, against the original's.
 
-    `exact`: integer arithmetic is emulated, because the kernels that matter are those of another machine.
+    `exact`: the arithmetic of integers and of FP16 is emulated, because the kernels that matter are another machine's.
     """
 
     wanted: score.Wanted | None
@@ -61,7 +61,7 @@ def quality(built: Built, scoring: Scoring, before: score.Recorded | None, run: 
         InputError: The baseline is no better than guessing, or cannot be scored: a comparison would prove nothing.
     """
     if scoring.exact:
-        built = _emulated(built)
+        built = _emulated(_rounded(built, run, folder))
     recorded = yield from _recorded(built, scoring.samples, run, folder / "real")
     if before is None:
         return Quality(recorded, _baseline_score(scoring, recorded))
@@ -86,6 +86,15 @@ def contrast(pair: tuple[Built, Built], scoring: Scoring, run: Path, folder: Pat
 
 def _emulated(built: Built) -> Built:
     return replace(built, artifact=replace(built.artifact, options=runtime.emulated(built.artifact.options)))
+
+
+def _rounded(built: Built, run: Path, folder: Path) -> Built:
+    """Give what rounds to FP16 as a GPU does, which a CPU does not, in the place of a graph with such types."""
+    first = run / built.artifact.files[0].path
+    if built.artifact.is_engine or not runtime.rounded(first, out := folder / "rounded" / first.name):
+        return built
+    files = (File(str(out), "", out.stat().st_size),)  # nobody ships it
+    return replace(built, artifact=replace(built.artifact, files=files))
 
 
 def _recorded(built: Built, samples: Samples, run: Path, folder: Path) -> Work[score.Recorded]:

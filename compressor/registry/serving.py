@@ -27,7 +27,6 @@ _SCRIPT = '''\
 Text, not a pickle: mlflow runs it as it stands here.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -42,17 +41,9 @@ class EngineModel(PythonModel):
 
     def load_context(self, context):
         """Open the engine of this GPU; `compressor` compares GPU, version and bytes with engine.json."""
-        from compressor.engines.tensorrt import open_file
-        from compressor.errors import MachineError
+        from compressor.engines.tensorrt import open_folder
 
-        reasons = []
-        for engine in json.loads((FOLDER / "engine.json").read_text(encoding="utf-8"))["engines"]:
-            try:
-                self.session = open_file(FOLDER / engine["file"])
-                return
-            except MachineError as error:
-                reasons.append(str(error))
-        raise MachineError("; ".join(dict.fromkeys(reasons)))
+        self.session = open_folder(FOLDER)
 
     def predict(self, context, model_input: np.ndarray, params=None):  # mlflow 3.17 warns of hints that say more
         """Give a dictionary of arrays by output."""

@@ -2,7 +2,8 @@
 
 `session` opens models, `distance` compares the outputs of two, `profile` times their nodes, `fusion` tells what the
 graph optimisations made of one (`names`: which node was made of which), `transformers` fuses more than they do,
-`half` makes FP16 of a graph, and `kernels` probes this machine. A new question is a function in the module of its kind.
+`half` makes FP16 of a graph, `rounding` computes it on a CPU as a GPU would, and `kernels` probes this machine. A new
+question is a function in the module of its kind.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from compressor.runtime.fusion import audit
 from compressor.runtime.half import halved, largest
 from compressor.runtime.kernels import saturates
 from compressor.runtime.profile import Times, node_ms, times
+from compressor.runtime.rounding import rounded
 from compressor.runtime.session import Loaded, check_runs, emulated, load, options, providers
 from compressor.runtime.transformers import fuse_transformer
 
@@ -30,6 +32,7 @@ __all__ = [
     "node_ms",
     "options",
     "providers",
+    "rounded",
     "saturates",
     "times",
     "worst_db",

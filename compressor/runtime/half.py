@@ -32,8 +32,9 @@ def largest(path: Path, feeds: Iterable[Feeds]) -> Mapping[str, float]:
     """
     model = graph.load(path)
     found = {name: _magnitude(value.const_value.numpy()) for name, value in _constants(model).items()}
+    if not (asked := _asked(model)):
+        return found
     with tempfile.TemporaryDirectory() as folder:
-        asked = _asked(model)
         graph.save(model, tapped := Path(folder) / "model.onnx")
         with closing(load(tapped, options(1, spinning=False))) as session:
             for feed in feeds:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, save
 
+from compressor.engines.tensorrt import record
 from compressor.errors import MachineError
 from compressor.formats.snippet import snippet
 from compressor.records import Artifact, File
@@ -73,11 +73,22 @@ def test_the_script_needs_onnxruntime_only(tmp_path: Path) -> None:
 @pytest.fixture
 def engines(tmp_path: Path) -> Path:
     """Write the script of two engines; gives its path."""
-    listed = [
-        {"file": f"model.{device}.engine", "inputs": [{"name": "x", "dtype": "float32", "shape": [-1, 2]}]}
+    tensor = record.Bound(name="x", dtype="float32", shape=(-1, 2))
+    plain = dict.fromkeys(("sha256", "version", "precision", "computes", "onnx_sha256"), "")
+    several = dict.fromkeys(("devices", "capabilities", "profiles", "flags", "outputs"), ())
+    listed = tuple(
+        record.Record(
+            file=f"model.{device}.engine",
+            provider="tensorrt",
+            size_bytes=0,
+            build_s=0,
+            inputs=(tensor,),
+            **plain,
+            **several,
+        )
         for device in ("a10g", "l4")
-    ]
-    (tmp_path / "engine.json").write_text(json.dumps({"schema_version": 1, "engines": listed}))
+    )
+    (tmp_path / "engine.json").write_text(record.write(record.Records(engines=listed)))
     artifacts = [
         Artifact(engine, "a10g", (File("int8/model.a10g.engine", "", 0),), 0.0, {})
         for engine in ("tensorrt", "tensorrt-rtx")

@@ -19,7 +19,7 @@ from compressor.engines.onnxruntime import Onnxruntime
 from compressor.engines.tensorrt import engines, profiles, provider, record, typed
 from compressor.engines.tensorrt.engines import Wanted
 from compressor.engines.tensorrt.profiles import Profile
-from compressor.errors import InputError
+from compressor.errors import InputError, MachineError
 from compressor.fleet import CURRENT, DEVICES, by_name
 from compressor.records import Artifact, Model, Session, Shapes, Tensor, Work
 from compressor.samples import Samples
@@ -170,7 +170,7 @@ class Tensorrt(BaseModel, frozen=True, extra="forbid"):
             InputError: The file is not the one that was built.
             RungError: The engine does not load.
         """
-        return open_file(run / artifact.files[0].path, cuda_graph=self.cuda_graph)
+        return open_file(run / artifact.files[0].path)
 
     def fitting(self, artifacts: Sequence[Artifact]) -> Artifact | None:
         """Give the first engine that runs on a GPU of this machine."""
@@ -193,10 +193,28 @@ class Tensorrt(BaseModel, frozen=True, extra="forbid"):
             timing_cache=self.timing_cache,
             refit=self.refit,
             optimization_level=self.optimization_level,
+            cuda_graph=self.cuda_graph,
         )
 
 
-def open_file(path: Path, *, cuda_graph: bool = False) -> Session:
+def open_folder(folder: Path) -> Session:
+    """Load the engine of a folder that runs on the GPU of this machine.
+
+    Raises:
+        MachineError: None does; the sentence says why of each.
+        InputError: `engine.json` is missing, or a file is another one.
+        RungError: The engine does not load.
+    """
+    reasons: dict[str, None] = {}
+    for one in record.read(folder / record.FILE).engines:
+        try:
+            return open_file(folder / one.file)
+        except MachineError as error:
+            reasons[str(error)] = None
+    raise MachineError("; ".join(reasons) or f"{folder / record.FILE}: tells of no engine; build it again")
+
+
+def open_file(path: Path) -> Session:
     """Load an engine file by what `engine.json` beside it says.
 
     Raises:
@@ -207,4 +225,4 @@ def open_file(path: Path, *, cuda_graph: bool = False) -> Session:
     from compressor.engines.tensorrt import cuda, execution
 
     found = record.of(path)
-    return execution.open_engine(path, found, cuda.driver(found), cuda_graph=cuda_graph)
+    return execution.open_engine(path, found, cuda.driver(found), cuda_graph=found.cuda_graph)

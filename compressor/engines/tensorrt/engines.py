@@ -43,6 +43,7 @@ class Wanted:
     timing_cache: Path | None = None
     refit: bool = False
     optimization_level: int = 3
+    cuda_graph: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def _order(by: Provider, group: _Group, wanted: Wanted) -> Order:
         capabilities=group.capabilities,
         profiles=wanted.profiles,
         workspace_bytes=wanted.workspace_bytes,
-        timing_cache=wanted.timing_cache,
+        timing_cache=None if by == "tensorrt-rtx" else wanted.timing_cache,  # version 1.7 times nothing
         refit=wanted.refit,
         optimization_level=wanted.optimization_level,
     )
@@ -178,6 +179,7 @@ def _record(out: Path, group: _Group, what: tuple[Engine, Typed], wanted: Wanted
         onnx_sha256=workspace.sha256(out.with_name(ONNX)),
         flags=engine.flags,
         build_s=engine.seconds,
+        cuda_graph=wanted.cuda_graph,
     )
 
 

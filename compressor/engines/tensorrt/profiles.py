@@ -24,7 +24,7 @@ _DIMS = r"[1-9][0-9]*(x[1-9][0-9]*)*"
 _Dimension = int | str | None
 
 
-def extent(text: str | Range) -> Range:
+def extent(text: str | int | Range) -> Range:
     """Read least, optimal and largest shape such as `1x3/8x3/32x3`, or numbers `1/8/32`; one alone is all three.
 
     Raises:
@@ -32,6 +32,8 @@ def extent(text: str | Range) -> Range:
     """
     if isinstance(text, tuple):
         return text
+    if type(text) is int:
+        text = str(text)
     parts = text.split("/") if isinstance(text, str) else []
     if len(parts) not in {1, 3}:
         raise ValueError(f"expected least/optimal/largest such as 1/8/32 or 1x3x8x8/8x3x8x8/32x3x8x8, found {text!r}")
@@ -53,7 +55,14 @@ Extent = Annotated[
     Range,
     BeforeValidator(extent),
     PlainSerializer(write, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": f"^{_DIMS}(/{_DIMS}/{_DIMS})?$", "examples": ["1/8/32"]}),
+    WithJsonSchema(
+        {
+            "type": ["string", "integer"],
+            "pattern": f"^{_DIMS}(/{_DIMS}/{_DIMS})?$",
+            "minimum": 1,
+            "examples": ["1/8/32", 8],
+        }
+    ),
 ]
 Profile = dict[str, Extent]
 

@@ -48,6 +48,7 @@ class Record(BaseModel, frozen=True, extra="forbid"):
     onnx_sha256: str
     flags: tuple[str, ...]
     build_s: float
+    cuda_graph: bool = False  # how it is run
 
 
 class Records(BaseModel, frozen=True, extra="forbid"):
