@@ -30,7 +30,7 @@ _EXTRAS = {  # the optional dependencies of pyproject.toml
     "openvino": ("openvino",),
 }
 _PACKAGES = (
-    *("compressor", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxsim", "nncf", "mlflow"),
+    *("compressor", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "onnxsim", "nncf", "mlflow"),
     *(package for packages in _EXTRAS.values() for package in packages),
 )
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")  # cgroup version 2, version 1

@@ -33,6 +33,8 @@ def chosen_trial(report: Report) -> Trial | None:
 
 def _choice(report: Report, chosen: Trial, escape: Escape) -> str:
     start = f"{escape(chosen.rung)} meets every gate"
+    if chosen.measurement and chosen.measurement.proxy:
+        start += f", as far as {escape(chosen.measurement.proxy)} can show"
     if chosen.rung == _BASELINE:
         return f"{start}: the original model is served as it is."
     facts = [_smaller(report, chosen), _faster(report, chosen.measurement), _scores(report.baseline, chosen, escape)]
@@ -43,7 +45,8 @@ def _smaller(report: Report, chosen: Trial) -> str:
     before, after = report.model.size_bytes, chosen.size_bytes
     if after is None:
         return ""
-    return f"{human_bytes(before)} → {human_bytes(after)} ({smaller(before, after)})"
+    kind = " as an engine" if any(artifact.is_engine for artifact in chosen.artifacts) else ""
+    return f"{human_bytes(before)} → {human_bytes(after)}{kind} ({smaller(before, after)})"
 
 
 def _faster(report: Report, measurement: Measurement | None) -> str:

@@ -127,8 +127,9 @@ def unmeasured(verdicts: Sequence[Verdict], why: str) -> tuple[Verdict, ...]:
 
 def proxied(verdicts: Sequence[Verdict], what: str) -> tuple[Verdict, ...]:
     """Give the verdicts of what another thing was measured for, which each of them says."""
+    runs = {"memory", *(verdict.gate for verdict in verdicts if verdict.unit in _TIMED)}
     return tuple(
-        replace(verdict, reason=f"{verdict.reason} ({what})") if verdict.unit in _TIMED else verdict
+        replace(verdict, reason=f"{verdict.reason} ({what})") if verdict.gate in runs else verdict
         for verdict in verdicts
     )
 

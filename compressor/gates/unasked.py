@@ -52,8 +52,9 @@ def unchanged(trial: Trial) -> Verdict | None:
 
 
 def uncalibrated(trial: Trial) -> Verdict | None:
-    """Give an undecided verdict if a stage was calibrated on made-up inputs; else None."""
-    if not any(stage.uncalibrated for stage in trial.stages):
+    """Give an undecided verdict if a stage, or FP16 of an engine, was calibrated on made-up inputs; else None."""
+    compiled = any(artifact.options.get("uncalibrated") == "1" for artifact in trial.artifacts)
+    if not compiled and not any(stage.uncalibrated for stage in trial.stages):
         return None
     reason = "the ranges of its activations come from made-up inputs: give --calibration"
     return Verdict("calibration", met=None, observed=None, limit=None, low=None, high=None, reason=reason)

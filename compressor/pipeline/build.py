@@ -8,22 +8,24 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from compressor import workspace
 from compressor.engines import Auto, Tensorrt
-from compressor.errors import InputError, MachineError, RungError
+from compressor.engines.tensorrt import record
+from compressor.errors import InputError, RungError
 from compressor.formats import snippet
 from compressor.pipeline import work
 from compressor.pipeline.climb import candidate
 from compressor.pipeline.run import Request, prepare
 from compressor.pipeline.steps import Steps
-from compressor.plan import Job
+from compressor.plan import Job, Plan
 from compressor.recipe import Rung
-from compressor.records import Artifact, Work
+from compressor.records import Applied, Artifact, Work
 from compressor.registry import Registry
 from compressor.stages import Fuse, Quantize, Stage
 
-_KIT = "kit"
+_KIT, _ENGINES = "kit", "engines"
 _MADE_UP = (
     "no calibration data: ranges of INT8, and what FP16 cannot hold, were seen on made-up inputs; give --calibration"
 )
@@ -55,30 +57,64 @@ def build(job: Job, *, verbose: bool) -> Work[Engines]:
     engine = job.recipe.engine
     if not isinstance(engine, Tensorrt):
         raise InputError("build: expected an engine of TensorRT; give --target tensorrt:a10g, with the device's name")
+    final = job.reports.absolute() / workspace.file_name(job.model.stem)
+    if job.model.absolute().resolve().is_relative_to(final.resolve()):
+        raise InputError(f"{job.model}: lies in {final}, where the engines would go; choose another --output")
+    engine = engine.located(job.folder)
     settled = yield from prepare(Request(_job(job, engine), verbose=verbose))
     engine = engine.fitted(settled.model.inputs, (settled.shapes, *(point.shapes for point in settled.points)))
-    folder = job.reports.absolute() / workspace.file_name(settled.model.path.stem)
-    steps = Steps(settled.recipe.limits, verbose=verbose)
-    try:
-        made = yield from candidate(settled, folder, verbose=verbose)
-        given = work.given(settled, folder)
-        kit = (yield from steps.call("kit", work.kit, engine, made.model, folder / _KIT, given)).value
-        artifacts: tuple[Artifact, ...] = ()
-        unbuilt = None
-        try:
-            arguments = (engine, made.model, folder, given)
-            artifacts = (yield from steps.call("build", work.build, *arguments)).value.artifacts
-        except MachineError as error:
-            unbuilt = str(error)
-        except RungError as error:
-            raise RungError(f"{job.model}: {error}; the kit is in {kit}") from error
-    finally:
-        shutil.rmtree(folder / work.SCRATCH, ignore_errors=True)
-    for artifact in artifacts:
-        workspace.write_text(folder / "load.py", snippet(artifact))
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=final.parent, prefix=f".{final.name}-") as scratch:
+        made = yield from _made(settled, engine, Path(scratch), verbose=verbose)
+        _swap(Path(scratch), final)
+    if made.refused:
+        raise RungError(f"{job.model}: {made.refused}; the kit is in {final / _KIT}")
+    looked = engine.precision != "fp32" or any(stage.uncalibrated for stage in made.stages)
+    made_up = (_MADE_UP,) if settled.calibration.source.synthetic and looked else ()
     did = tuple(f"{stage.stage}: {stage.did}" for stage in made.stages)
-    warnings = (_MADE_UP,) if settled.calibration.source.synthetic else ()
-    return Engines(folder, artifacts, kit, did, (*warnings, *engine.derived(job.recipe.engine)), unbuilt)
+    warnings = (*made_up, *engine.derived(job.recipe.engine))
+    return Engines(final, made.artifacts, final / _KIT, did, warnings, made.unbuilt)
+
+
+@dataclass(frozen=True)
+class _Made:
+    stages: tuple[Applied, ...]
+    artifacts: tuple[Artifact, ...] = ()
+    unbuilt: str | None = None
+    refused: str | None = None
+
+
+def _made(settled: Plan, engine: Tensorrt, run: Path, *, verbose: bool) -> Work[_Made]:
+    """Build the engines and the kit into a folder that is swapped in when they are there."""
+    steps = Steps(settled.recipe.limits, verbose=verbose)
+    unbuilt = (yield from steps.call("builder", work.unbuildable, engine)).value
+    made = yield from candidate(settled, run, verbose=verbose)
+    given = replace(work.given(settled, run), run=run / _ENGINES)
+    yield from steps.call("kit", work.kit, engine, made.model, run / _KIT, given)
+    if unbuilt:
+        return _Made(made.stages, unbuilt=unbuilt)
+    try:
+        built = (yield from steps.call("build", work.build, engine, made.model, run / _ENGINES, given)).value
+    except RungError as error:
+        return _Made(made.stages, refused=str(error))
+    workspace.write_text(run / _ENGINES / "load.py", snippet(built.artifacts[0]))
+    return _Made(made.stages, built.artifacts)
+
+
+def _swap(run: Path, final: Path) -> None:
+    """Put what was built in the place of what an earlier build left, `engine.json` last; engines only by engines."""
+    final.mkdir(exist_ok=True)
+    shutil.rmtree(final / _KIT, ignore_errors=True)
+    (run / _KIT).replace(final / _KIT)
+    if not (run / _ENGINES).is_dir():
+        return
+    for old in (final / record.FILE, *final.glob("model.*.engine")):
+        old.unlink(missing_ok=True)
+    for new in sorted((run / _ENGINES).iterdir(), key=lambda path: path.name == record.FILE):
+        target = final / new.name
+        if target.is_dir():
+            shutil.rmtree(target)
+        new.replace(target)
 
 
 def _job(job: Job, engine: Tensorrt) -> Job:
@@ -90,4 +126,4 @@ def _job(job: Job, engine: Tensorrt) -> Job:
         "rungs": (Rung(name="engine", stages=stages),),
         "registry": Registry(uri="none"),
     }
-    return replace(job, recipe=job.recipe.model_copy(update=update))
+    return replace(job, recipe=job.recipe.model_copy(update=update), profiles=engine.profiles)

@@ -84,6 +84,8 @@ def climb(plan: Plan, run: Path, *, every: bool, verbose: bool) -> Climb:
     for rung in plan.recipe.rungs:
         if _needs_evaluation(rung) and choose.lacks_evaluation((base.trial, *trials)):
             break
+        if _needs_evaluation(rung) and not every and not climbing.timed(rung) and any(map(choose.undecided, trials)):
+            break  # nothing here can say that less is not enough
         try:
             trial = yield from climbing.rung(rung, base, _previous(base.trial, trials))
         except RungError as error:
@@ -116,8 +118,10 @@ class _Climb:
 
     def baseline(self) -> Work[Base]:
         """Measure and score the original."""
-        engine = self.settled(self.plan.recipe.engine).plain(self.plan.environment.cpus_usable)
-        made = yield from self.build(BASELINE, self.plan.model, engine)
+        asked = self.settled(self.plan.recipe.engine)
+        made = yield from self.build(BASELINE, self.plan.model, asked.plain(self.plan.environment.cpus_usable))
+        if isinstance(asked, Tensorrt) and not asked.is_here():
+            made = replace(made, proxy=asked.stand_in)
         quality = yield from self.quality(BASELINE, made.runs, None)
         measurement = (yield from self.measurement(BASELINE, (made.runs,), quality)) if self.timed() else None
         trial = self.trial(BASELINE, Candidate(self.plan.model), made, (quality, measurement))
@@ -127,13 +131,14 @@ class _Climb:
         """Make, build, score, measure and judge one rung."""
         candidate = yield from self.make(rung)
         made = yield from self.build(rung.name, candidate.model, self.settled(rung.engine or self.plan.recipe.engine))
-        found = self.seen.get(_content(made.runs.artifact))
+        key = (*_content(made.runs.artifact), self.timed(rung))
+        found = self.seen.get(key)
         if found is None:  # else: measured again, the same bytes would only seem to differ
             quality = yield from self.quality(rung.name, made.runs, base.quality)
             pair = (base.built, made.runs)
             timed = self.timed(rung)
             found = quality, (yield from self.measurement(rung.name, pair, quality)) if timed else None
-        self.seen[_content(made.runs.artifact)] = found
+        self.seen[key] = found
         trial = self.trial(rung.name, candidate, made, found)
         return self.judged(trial, base.trial, (previous, base.trial))
 
@@ -216,7 +221,7 @@ class _Climb:
         if trial.measurement is None:
             verdicts = gates.unmeasured(verdicts, _UNMEASURED)
         elif trial.measurement.proxy:
-            verdicts = gates.proxied(verdicts, trial.measurement.proxy)
+            verdicts, rivals = gates.proxied(verdicts, trial.measurement.proxy), ()  # who is slower here is another
         if self.plan.scheme.here or isinstance(self.plan.recipe.engine, Tensorrt):
             return replace(trial, verdicts=(*verdicts, *gates.implicit(trial, rivals)))
         asked = gates.elsewhere(verdicts, self.plan.scheme.name)

@@ -90,8 +90,9 @@ def _emulated(built: Built) -> Built:
 
 def _rounded(built: Built, run: Path, folder: Path) -> Built:
     """Give what rounds to FP16 as a GPU does, which a CPU does not, in the place of a graph with such types."""
-    first = run / built.artifact.files[0].path
-    if built.artifact.is_engine or not runtime.rounded(first, out := folder / "rounded" / first.name):
+    first, out = run / built.artifact.files[0].path, folder / "rounded" / "model.onnx"
+    out.parent.mkdir(parents=True)
+    if built.artifact.is_engine or not runtime.rounded(first, out):
         return built
     files = (File(str(out), "", out.stat().st_size),)  # nobody ships it
     return replace(built, artifact=replace(built.artifact, files=files))

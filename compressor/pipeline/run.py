@@ -139,7 +139,9 @@ def _report(settled: Plan, baseline: Trial, trials: tuple[Trial, ...], folder: P
 def _cut_short(settled: Plan, trials: tuple[Trial, ...]) -> tuple[str, ...]:
     """Say why rungs were not climbed that should have been."""
     left = settled.recipe.rungs[len(trials) :]
-    if not left or settled.evaluation is not None:
+    if not left:
         return ()
     names = ", ".join(rung.name for rung in left)
-    return (f"not climbed: {names}; what these rungs lose cannot be seen without evaluation data",)
+    if settled.evaluation is None:
+        return (f"not climbed: {names}; what these rungs lose cannot be seen without evaluation data",)
+    return (f"not climbed: {names}; no time is known here that says that they are needed; --all builds them too",)

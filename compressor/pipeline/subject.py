@@ -25,7 +25,7 @@ from compressor.runtime.session import CPU, PROVIDERS
 from compressor.samples import Preprocess
 
 _REGISTERED = "models:/"
-_SESSION, _REPORT = "session.json", "report.json"
+_SESSION, _REPORT, _ENGINES = "session.json", "report.json", "engine.json"
 _PARENTS = 3
 """Above a run's folder: that of the runs of one model, that of all runs, and the folder that holds them."""
 _MOST_THREADS = 4096
@@ -101,6 +101,11 @@ def _fetched(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[P
 
 def _report_or_model(folder: Path) -> Path:
     """Give the report or the only model in a folder; what belongs to mlflow beside it does not matter."""
+    if (folder / _ENGINES).is_file():
+        raise InputError(
+            f"{folder}: holds engines of TensorRT, which are not measured by themselves; name an ONNX file, such as "
+            "model.onnx there, which is their graph"
+        )
     models = sorted(folder.glob("*.onnx"))
     if not models and (folder / _REPORT).is_file():
         return folder / _REPORT

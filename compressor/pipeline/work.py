@@ -13,11 +13,12 @@ from typing import Any
 
 from compressor import graph, runtime
 from compressor.engines import Settled, Tensorrt
-from compressor.errors import InputError, RungError
+from compressor.engines.tensorrt import provider
+from compressor.errors import InputError, MachineError, RungError
 from compressor.isolation import Returned
 from compressor.pipeline.built import Assembly, Built
 from compressor.plan import Plan
-from compressor.records import Applied, Artifact, Audit, Did, Model, Shapes, Work
+from compressor.records import Applied, Audit, Did, Model, Shapes, Work
 from compressor.schemes import Scheme
 from compressor.stages import Quantize, Recover, Stage, Supply
 from compressor.stages.supply import divided
@@ -91,18 +92,26 @@ def build(engine: Settled, model: Model, folder: Path, given: Given) -> Work[Ass
     size_bytes = max(artifact.files[0].size_bytes for artifact in artifacts)
     if (here := engine.fitting(artifacts)) is not None:
         return Assembly(artifacts, Built(engine, here), size_bytes)
-    return Assembly(
-        artifacts, Built(*engine.proxy(artifacts[0])), size_bytes, f"the graph on the CPU, not {_named(artifacts)}"
-    )
+    return Assembly(artifacts, Built(*engine.proxy(artifacts[0])), size_bytes, engine.stand_in)
+
+
+def unbuildable(engine: Tensorrt) -> str | None:
+    """Say why nobody here can build an engine; None where somebody can.
+
+    Raises:
+        InputError: The settings ask for what that builder does not do.
+    """
+    try:
+        builder = provider.chosen(engine.devices)
+    except MachineError as error:
+        return str(error)
+    engine.check_settings(builder)
+    return None
 
 
 def kit(engine: Tensorrt, model: Model, folder: Path, given: Given) -> Work[Path]:
     """Write the folder that finishes a build on another machine."""
     return (yield from engine.kit(model, folder, given.original.path.stem, given.supply.calibration))
-
-
-def _named(artifacts: tuple[Artifact, ...]) -> str:
-    return ", ".join(artifact.device.replace("+", ", ") for artifact in artifacts)
 
 
 def candidates(stage: Stage, before: Model, scheme: Scheme) -> tuple[Stage, ...]:

@@ -13,13 +13,15 @@ from pathlib import Path
 from compressor import gates, graph, machine, registry, runtime, schemes, score, workspace
 from compressor.bench.load import Load, Trace
 from compressor.engines import Engine, Settled, Tensorrt
+from compressor.engines.tensorrt import profiles
+from compressor.engines.tensorrt.profiles import Profile
 from compressor.errors import InputError
 from compressor.plan import data
 from compressor.plan.data import Files, Origin, Sets
 from compressor.plan.dims import at_batch, settle
 from compressor.plan.points import Point, points
 from compressor.plan.threads import oversubscribed
-from compressor.recipe import Recipe, Rung
+from compressor.recipe import ENGINE_LADDER, LADDER, Recipe, Rung
 from compressor.records import Environment, Feeds, Model, Shapes
 from compressor.samples import Samples
 from compressor.schemes import Scheme
@@ -36,7 +38,7 @@ class Job:
     """What was asked: a recipe for a model, where reports go, and where the recipe's relative paths start.
 
     `compressed`: rungs are built. `scored`: outputs are judged. `batch`: what the open first axes become. `origin`: of
-    what the model was made, if it is known.
+    what the model was made, if it is known. `profiles`: of engines that are built of it, beside the recipe's own.
     """
 
     model: Path
@@ -47,6 +49,7 @@ class Job:
     compressed: bool = True
     batch: int | None = None
     origin: Origin | None = None
+    profiles: tuple[Profile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,12 @@ def make(job: Job) -> Plan:
         MachineError: The registry cannot be reached.
     """
     recipe, uri = _registered(job)
-    recipe = data.inherited(recipe, job.origin)
+    recipe = _located(_laddered(data.inherited(recipe, job.origin)), job.folder)
     workspace.check_writable(job.reports, "choose another --output")
     unshaped = graph.open_model(job.model.absolute())
     files = data.files(recipe, unshaped, job.folder, job.origin)
-    shapes = settle(unshaped.inputs, recipe.shapes, files.observed if files else {})
+    hints = profiles.hinted(job.profiles or getattr(recipe.engine, "profiles", ()), unshaped.inputs)
+    shapes = settle(unshaped.inputs, recipe.shapes, {**hints, **(files.observed if files else {})})
     shapes = shapes if job.batch is None else at_batch(unshaped.inputs, shapes, job.batch)
     model = graph.at_shapes(unshaped, shapes)
     sets = _sets(job)(files, recipe, model, shapes)
@@ -100,7 +104,7 @@ def make(job: Job) -> Plan:
         "rungs": tuple(_rung(rung, model, scheme, measured) if job.compressed else rung for rung in recipe.rungs),
         "data": recipe.data.model_validate({**data.resolved(sets, recipe, job.folder), "metric": metric}),
     }
-    recipe = recipe.model_copy(update=settled)
+    asked, recipe = recipe, recipe.model_copy(update=settled)
     return Plan(
         recipe=recipe,
         model=model,
@@ -120,10 +124,26 @@ def make(job: Job) -> Plan:
             *_doubts(job.recipe.data.metric, model, sets, metric, steady=steady),
             *_crowded(recipe, environment, compressed=job.compressed),
             *_elsewhere(scheme, engine),
-            *_derived(job.recipe, recipe),
+            *_derived(asked, recipe),
             *(_unjudged(recipe) if job.compressed else ()),
         ),
     )
+
+
+def _laddered(recipe: Recipe) -> Recipe:
+    """Let engines of TensorRT have a rung more, where nobody asked for others."""
+    makes_half = isinstance(recipe.engine, Tensorrt) and recipe.engine.precision in {"auto", "fp16"}
+    return recipe.model_copy(update={"rungs": ENGINE_LADDER}) if makes_half and recipe.rungs == LADDER else recipe
+
+
+def _located(recipe: Recipe, folder: Path) -> Recipe:
+    """Let files that engines name be looked for where the recipe's other paths start."""
+
+    def at(engine: Engine | None) -> Engine | None:
+        return engine.located(folder) if isinstance(engine, Tensorrt) else engine
+
+    rungs = tuple(rung.model_copy(update={"engine": at(rung.engine)}) for rung in recipe.rungs)
+    return recipe.model_copy(update={"engine": at(recipe.engine), "rungs": rungs})
 
 
 def _registered(job: Job) -> tuple[Recipe, str | None]:
@@ -244,11 +264,11 @@ def _elsewhere(scheme: Scheme, engine: Settled) -> Iterator[str]:
 
 def _derived(asked: Recipe, settled: Recipe) -> tuple[str, ...]:
     """Say which profiles of engines nobody asked for, each once."""
-    before = [asked.engine, *(rung.engine for rung in asked.rungs)]
-    now = [settled.engine, *(rung.engine for rung in settled.rungs)]
-    pairs = zip(before, now, strict=True)
-    told = (line for given, engine in pairs if isinstance(engine, Tensorrt) for line in engine.derived(given))
-    return tuple(dict.fromkeys(told))
+    told = list(settled.engine.derived(asked.engine)) if isinstance(settled.engine, Tensorrt) else []
+    for before, now in zip(asked.rungs, settled.rungs, strict=True):
+        if isinstance(now.engine, Tensorrt):
+            told += [f"{now.name}: {line}" for line in now.engine.derived(before.engine)]
+    return tuple(told)
 
 
 def _unjudged(recipe: Recipe) -> Iterator[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from compressor.recipe.file import parse, read, schema, starter, write
 from compressor.recipe.override import Overrides, batches, override, shapes
-from compressor.recipe.tree import BASELINE, LADDER, Calibration, Data, Evaluation, Recipe, Rung, default
+from compressor.recipe.tree import BASELINE, ENGINE_LADDER, LADDER, Calibration, Data, Evaluation, Recipe, Rung, default
 
 __all__ = [
     "BASELINE",
+    "ENGINE_LADDER",
     "LADDER",
     "Calibration",
     "Data",

@@ -180,6 +180,8 @@ def _profile(text: str) -> dict[str, str]:
     pairs = [part.rpartition("=") for part in text.split(",")]
     if not all(name and range_ for name, _, range_ in pairs):
         raise InputError(f"--profile: expected NAME=LEAST/OPTIMAL/LARGEST such as batch=1/8/32, found {text!r}")
+    if twice := next((name for name, _, _ in pairs if sum(name == other for other, _, _ in pairs) > 1), None):
+        raise InputError(f"--profile: {twice!r} stands twice in {text!r}; another --profile is another profile")
     return {name: range_ for name, _, range_ in pairs}
 
 

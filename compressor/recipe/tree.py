@@ -94,6 +94,8 @@ LADDER = (
     Rung(name="prune40-int8-fused", stages=(Prune(ratio="40%"), Quantize(), Fuse())),
 )
 """The default climb, least risky first."""
+ENGINE_LADDER = (Rung(name="fp16", stages=(Fuse(),)), *LADDER)
+"""The same where an engine makes FP16 of what is not quantized."""
 
 
 class Recipe(BaseModel, frozen=True, extra="forbid"):

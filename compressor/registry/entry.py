@@ -40,9 +40,17 @@ def tags(report: Report) -> dict[str, str]:
         "compressor.verdict": report.verdict,
         "compressor.chosen": report.chosen or "none",
         "compressor.original_sha256": report.model.sha256,
+        **({"compressor.measured": "cpu-proxy"} if is_proxied(report) else {}),
         **{key: str(value) for key, value in _measured(report).items() if not math.isfinite(value)},
         **dict(_strained(report)),
     }
+
+
+def is_proxied(report: Report) -> bool:
+    """Tell whether the times of what was chosen are of something else, so that nothing shows how fast it is."""
+    trials = (report.baseline, *report.trials)
+    chosen = [trial.measurement for trial in trials if trial.rung == report.chosen]
+    return any(measurement is not None and measurement.proxy is not None for measurement in chosen)
 
 
 def artifact_tags(artifacts: Sequence[Artifact]) -> dict[str, str]:

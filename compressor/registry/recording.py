@@ -125,7 +125,7 @@ def _register(run: _Run, artifacts: tuple[Artifact, ...]) -> None:
         _check_arrived(model.model_id, artifacts, Path(staging) / "arrived")
     run.client.finalize_logged_model(model.model_id, "READY")
     version = _version(run, artifacts, model.model_id)
-    if run.report.verdict == "pass":
+    if run.report.verdict == "pass" and not entry.is_proxied(run.report):
         run.client.set_registered_model_alias(_model_name(run.report), _CHAMPION, version)
 
 
@@ -153,14 +153,15 @@ def _save(run: _Run, artifacts: tuple[Artifact, ...], logged: Any, target: Path)
         requirements=serving.requirements(first, run.report.environment.versions),
         reports=(run.folder / "report.json", run.folder / "report.md"),
     )
-    if first.is_engine:
-        serving.save_engine(target, model, described)
-    else:
-        serving.save_onnx(target, model, first, described)
+    save = serving.save_script if serving.is_scripted(first) else serving.save_onnx
+    save(target, model, first, described)
     for name, file in serving.placed(artifacts).items():
         workspace.copy(run.folder / file.path, target / name)
     if not first.is_engine:
         workspace.write_text(target / SESSION_FILE, json.dumps(dict(first.options), indent=2) + "\n")
+        if serving.is_scripted(first):
+            loader = (run.folder / first.files[0].path).with_name(serving.LOADER_FILE)
+            workspace.copy(loader, target / serving.LOADER_FILE)
     model.model_size_bytes = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     model.save(str(target / "MLmodel"))
 

@@ -76,7 +76,7 @@ def test_a_device_that_nobody_here_builds_for_gets_a_kit_and_exit_5(tmp_path: Pa
         (("--target", "tensorrt:l4", "--profile", "batch=8/1/32"), 2, "least <= optimal <= largest"),
         (("--target", "tensorrt:l4", "--profile", "input=1x1x31x32"), 2, "expected shapes that fit"),
         (("--target", "tensorrt:l4", "--profile", "batch"), 2, "expected NAME=LEAST/OPTIMAL/LARGEST"),
-        (("--target", "tensorrt:l4", "--precision", "fp8"), 2, "expected int8, fp16 or fp32"),
+        (("--target", "tensorrt:l4", "--precision", "fp8"), 2, "expected auto, int8, fp16 or fp32"),
         (("--target", "tensorrt:t4", "--precision", "fp32"), 3, "FP32 GEMM is not supported"),
         (("--precision", "fp16"), 2, "give --target tensorrt:a10g too"),
     ],
@@ -88,6 +88,45 @@ def test_what_cannot_be_built_ends_with_a_sentence(
     assert ended.returncode == code, ended.stderr
     assert message in " ".join(ended.stderr.split())
     assert "Traceback" not in ended.stderr
+
+
+def test_a_build_never_takes_the_place_of_the_model(tmp_path: Path) -> None:
+    model = tmp_path / "model" / "model.onnx"
+    model.parent.mkdir()
+    model.write_bytes(DEMO.read_bytes())
+    ended = build(tmp_path, "--target", "tensorrt:l4", model=model)
+    assert ended.returncode == 2
+    assert "choose another --output" in ended.stderr
+    assert model.read_bytes() == DEMO.read_bytes()
+    assert [path.name for path in model.parent.iterdir()] == ["model.onnx"]
+
+
+def test_a_second_build_leaves_nothing_of_the_first_and_a_refused_one_leaves_it_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "digits"
+    assert build(tmp_path, "--target", "tensorrt:l4,t4").returncode == 0
+    assert {path.name for path in folder.glob("*.engine")} == {"model.l4.rtx.engine", "model.t4.rtx.engine"}
+    assert build(tmp_path, "--target", "tensorrt:l4").returncode == 0
+    assert {path.name for path in folder.glob("*.engine")} == {"model.l4.rtx.engine"}
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert build(tmp_path, "--target", "tensorrt:t4", "--precision", "fp32").returncode == 3
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["digits"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("timing_cache: no/such/folder/t.cache", "engine.tensorrt.timing_cache: expected a file in a folder"),
+        ("refit: true", "engine.tensorrt.refit: TensorRT-RTX builds such engines only where a GPU is"),
+        ("workspace: 99999999999GiB", "engine.tensorrt.workspace"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(tmp_path: Path, settings: str, message: str) -> None:
+    asked = tmp_path / "r.yaml"
+    asked.write_text(f"engine: {{tensorrt: {{devices: [l4], {settings}}}}}\n")
+    ended = build(tmp_path, "--recipe", str(asked))
+    assert ended.returncode == 2, ended.stderr
+    assert message in " ".join(ended.stderr.split())
 
 
 @pytest.mark.shared
@@ -109,8 +148,8 @@ def test_real_models_are_built(shared: Path, tmp_path: Path, name: str, precisio
 @pytest.mark.shared
 def test_a_model_that_the_builder_itself_fails_on_is_refused_with_its_reason(shared: Path, tmp_path: Path) -> None:
     model = shared / "models" / "silero_vad_16k_op15.onnx"
-    shapes = ("--shape", "input=1x512", "--shape", "state=2x1x128")
-    ended = build(tmp_path, "--target", "tensorrt:a10g", "--precision", "fp32", *shapes, model=model)
+    profile = ("--profile", "batch=1/1/1,sequence=512")
+    ended = build(tmp_path, "--target", "tensorrt:a10g", "--precision", "fp32", *profile, model=model)
     assert ended.returncode == 3, ended.stderr
     assert "graphScope" in ended.stderr
     assert (tmp_path / "silero_vad_16k_op15" / "kit" / "model.onnx").is_file()

@@ -4,16 +4,20 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, save
 
+from compressor import runtime
 from compressor.engines.tensorrt import record
 from compressor.errors import MachineError
 from compressor.formats.snippet import snippet
 from compressor.records import Artifact, File
+from compressor.runtime.session import Provider
 
 ASK = """
 import importlib.util, sys
@@ -68,6 +72,124 @@ def test_the_script_needs_onnxruntime_only(tmp_path: Path) -> None:
     text = _write_script(tmp_path, "net.onnx", {}).read_text()
     imports = [line for line in text.splitlines() if line.startswith(("import", "from"))]
     assert imports == ["import os", "from pathlib import Path", "import onnxruntime as ort"]
+
+
+def _refused(script: Path) -> str:
+    """Give the last line that a script leaves on stderr."""
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, cwd="/")
+    assert done.returncode == 1
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+def test_a_provider_that_is_left_out_is_an_error(tmp_path: Path, provider: Provider) -> None:
+    options = runtime.options(1, spinning=False, provider=provider)
+    first = options["providers"].split(",")[0]
+    if first in onnxruntime.get_available_providers():
+        pytest.skip(f"this ONNX Runtime has {first}")
+    said = _refused(_write_script(tmp_path, "net.onnx", options))
+    assert said.startswith(f"RuntimeError: {first} is left out by ONNX Runtime, which takes CPUExecutionProvider: ")
+
+
+def test_a_provider_that_runs_no_node_is_an_error(tmp_path: Path) -> None:
+    azure = "AzureExecutionProvider"  # it is installed, for remote models only
+    if azure not in onnxruntime.get_available_providers():
+        pytest.skip(f"this ONNX Runtime has no {azure}")
+    said = _refused(_write_script(tmp_path, "net.onnx", {"providers": f"{azure},CPUExecutionProvider"}))
+    assert said.startswith(f"RuntimeError: {azure} runs no node of the model")
+
+
+def test_a_plugin_without_its_driver_is_an_error(tmp_path: Path) -> None:
+    """Really registered, where it is installed."""
+    pytest.importorskip("onnxruntime_ep_nv_tensorrt_rtx", reason="TensorRT-RTX's plugin is not installed")
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("this machine has an NVIDIA GPU")
+    options = runtime.options(1, spinning=False, provider="tensorrt-rtx")
+    assert "libonnxruntime_providers_nv_tensorrt_rtx" in _refused(_write_script(tmp_path, "net.onnx", options))
+
+
+class Pretended:
+    """ONNX Runtime on a machine whose GPU runs every node; `asked` holds what it is called with."""
+
+    intra_op_num_threads = 0
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, devices: tuple[str, ...] = ()) -> None:
+        self.asked: dict[str, Any] = {}
+        self.devices = list(devices)
+        self.found: list[str] = []
+        monkeypatch.setattr(onnxruntime, "InferenceSession", self.open)
+        monkeypatch.setattr(onnxruntime, "SessionOptions", lambda: self)
+        monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: self.asked.update(preloaded=True))
+        monkeypatch.setattr(onnxruntime, "register_execution_provider_library", self.register)
+        monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: [SimpleNamespace(ep_name=n) for n in self.found])
+        plugin = SimpleNamespace(get_library_path=lambda: "plugin.so")
+        monkeypatch.setitem(sys.modules, "onnxruntime_ep_nv_tensorrt_rtx", plugin)
+
+    def register(self, name: str, path: str) -> None:
+        assert "registered" not in self.asked
+        self.asked["registered"] = (name, path)
+        self.found = self.devices
+
+    def add_session_config_entry(self, name: str, value: str) -> None:
+        self.asked[name] = value
+
+    def add_provider_for_devices(self, devices: list[Any], options: dict[str, str]) -> None:
+        self.asked["devices"] = ([device.ep_name for device in devices], options)
+
+    def open(self, path: Path, options: Any, **keywords: Any) -> Any:
+        assert options is self
+        names = keywords.get("providers") or [*self.asked["devices"][0], "CPUExecutionProvider"]
+        self.asked |= {"name": path.name, **keywords}
+        parts = [SimpleNamespace(ep_name=names[0])]
+        return SimpleNamespace(get_providers=lambda: names, get_provider_graph_assignment_info=lambda: parts)
+
+
+@pytest.mark.parametrize("provider", ["cuda", "tensorrt"])
+def test_a_session_on_a_gpu_falls_back_to_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: Provider
+) -> None:
+    options = runtime.options(3, spinning=False, provider=provider)
+    script = _write_script(tmp_path, "net.onnx", options)
+    pretended = Pretended(monkeypatch)
+    _loaded(script)
+    assert pretended.asked == {
+        "preloaded": True,
+        "name": "net.onnx",
+        "providers": options["providers"].split(","),
+        "enable_fallback": 0,
+        "session.intra_op.allow_spinning": "0",
+        "session.record_ep_graph_assignment_info": "1",
+    }
+    assert pretended.intra_op_num_threads == 3
+
+
+RTX = "NvTensorRTRTXExecutionProvider"
+
+
+def test_a_plugin_is_registered_once_and_given_one_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = _write_script(tmp_path, "net.onnx", runtime.options(1, spinning=False, provider="tensorrt-rtx"))
+    pretended = Pretended(monkeypatch, devices=("CPUExecutionProvider", RTX, RTX))
+    for _ in range(2):
+        _loaded(script)
+        assert pretended.asked["registered"] == (RTX, "plugin.so")
+        assert pretended.asked["devices"] == ([RTX], {})
+        assert pretended.asked["enable_fallback"] == 0
+        assert "providers" not in pretended.asked
+
+
+def test_a_plugin_that_finds_no_device_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = _write_script(tmp_path, "net.onnx", runtime.options(1, spinning=False, provider="tensorrt-rtx"))
+    Pretended(monkeypatch, devices=("CPUExecutionProvider",))
+    with pytest.raises(RuntimeError, match=rf"\A{RTX}: no device of this machine can run it"):
+        _loaded(script)
+
+
+@pytest.mark.parametrize("provider", ["cuda", "tensorrt", "tensorrt-rtx"])
+def test_no_script_needs_more_than_onnxruntime_and_its_plugin(tmp_path: Path, provider: Provider) -> None:
+    text = _write_script(tmp_path, "net.onnx", runtime.options(1, spinning=False, provider=provider)).read_text()
+    imports = [line for line in text.splitlines() if line.startswith(("import", "from"))]
+    plugin = ["import onnxruntime_ep_nv_tensorrt_rtx as plugin"] if provider == "tensorrt-rtx" else []
+    assert imports == ["import os", "from pathlib import Path", "import onnxruntime as ort", *plugin]
 
 
 @pytest.fixture

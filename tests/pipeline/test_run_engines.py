@@ -15,12 +15,13 @@ import onnxruntime as ort
 import pytest
 import small
 
-from compressor import gates, machine, recipe
+from compressor import formats, gates, machine, recipe
 from compressor.engines.tensorrt import record
 from compressor.errors import InputError
 from compressor.pipeline import Request, prepare, run
 from compressor.plan import Job
 from compressor.records import Report
+from compressor.registry import entry
 
 pytestmark = [
     pytest.mark.skipif(find_spec("tensorrt_rtx_bindings") is None, reason="TensorRT-RTX is not installed"),
@@ -71,7 +72,7 @@ def test_what_cannot_be_run_here_is_built_and_scored_and_its_latency_stays_open(
             "size": True,
         }
         assert "no such device is here" in trial.verdicts[0].reason
-    assert any("no GPU of a10g, l4 is here" in warning for warning in report.warnings)
+    assert any("no GPU is here for a10g, l4" in warning for warning in report.warnings)
     assert any("derived: x 1x3x8x8/8x3x8x8/32x3x8x8" in warning for warning in report.warnings)
 
 
@@ -154,10 +155,64 @@ def test_a_proxy_is_measured_on_the_cpu_and_called_so_wherever_it_stands(model: 
     assert report.verdict == "pass"
     assert trial.measurement
     assert trial.measurement.proxy == "the graph on the CPU, not a10g"
-    assert trial.verdicts[0].reason.endswith("(the graph on the CPU, not a10g)")
+    for one in (report.baseline, trial):
+        assert one.measurement
+        assert one.measurement.proxy == "the graph on the CPU, not a10g"
+        assert one.verdicts[0].reason.endswith("(the graph on the CPU, not a10g)")
+    assert "half meets every gate, as far as the graph on the CPU, not a10g can show" in formats.sentence(report)
+    assert entry.tags(report)["compressor.measured"] == "cpu-proxy"
     assert trial.measurement.size_bytes == trial.artifacts[0].files[0].size_bytes
     assert "cpu-proxy" in (folder / "report.md").read_text()
     assert json.loads((folder / "report.json").read_text())["trials"][0]["measurement"]["proxy"]
+
+
+@pytest.mark.parametrize("order", [("device", "cpu-proxy"), ("cpu-proxy", "device")])
+def test_a_rung_is_measured_as_it_asks_whatever_another_with_the_same_graph_was(
+    model: Path, order: tuple[str, str]
+) -> None:
+    rungs = ", ".join(
+        f"{{name: {name}, stages: [fuse], engine: {{tensorrt: {{devices: [{device}], measure: {how}}}}}}}"
+        for name, device, how in zip("ab", ("l4", "a10g"), order, strict=True)
+    )
+    report, _ = go(model, rungs, "{latency: {p99: 10s}}", "{tensorrt: {devices: [l4], measure: cpu-proxy}}")
+    found = dict(zip(order, report.trials, strict=True))
+    assert found["device"].measurement is None
+    assert [verdict.met for verdict in found["device"].verdicts] == [None]
+    assert found["cpu-proxy"].measurement
+    assert found["cpu-proxy"].verdicts[0].met
+
+
+def test_values_that_fp16_cannot_hold_on_other_samples_cost_the_score(tmp_path: Path) -> None:
+    """The samples that settle types stay below the range of FP16, those that are scored go beyond it."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 2] x) => (float[batch, 2] y) {
+        s = Mul (x, x) t = ReduceSum <keepdims = 1> (s, one) y = Div (s, t) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "one"))
+    onnx.save(proto, path := tmp_path / "net.onnx")
+    rng = np.random.default_rng(0)
+    for part, scale in (("calibration", 10), ("evaluation", 1000)):
+        (tmp_path / "calibration_data").mkdir(exist_ok=True)
+        x = (scale * rng.uniform(0.5, 1, (64, 2))).astype(np.float32)
+        np.savez(tmp_path / "calibration_data" / f"net_{part}.npz", x=x, label=x.argmax(1))
+    report, _ = go(path, HALF, ACCURACY, "{tensorrt: {devices: [l4], precision: fp16}}")
+    (trial,) = report.trials
+    assert report.baseline.score
+    assert report.baseline.score.value == 1
+    assert [verdict.met for verdict in trial.verdicts] == [False]
+
+
+def test_fp16_settled_by_made_up_inputs_is_not_met(tmp_path: Path) -> None:
+    report, _ = go(small.classifier(tmp_path / "net.onnx"), HALF, "{size: {max: 100MB}}")
+    (trial,) = report.trials
+    assert [(verdict.gate, verdict.met) for verdict in trial.verdicts] == [("size", True), ("calibration", None)]
+
+
+def test_pruning_is_not_climbed_for_a_time_that_nobody_knows(model: Path) -> None:
+    text = f"engine: {ENGINE}\ngates: [{{latency: {{p99: 10s}}}}, {ACCURACY}]\nregistry: {{uri: none}}\n"
+    request = Request(Job(model, recipe.parse(text, "r.yaml"), model.parent / "reports", model.parent))
+    report = finished.finish(run(finished.finish(prepare(request)), request)).report
+    assert [trial.rung for trial in report.trials] == ["fp16", "int8", "int8-fused"]
+    assert any("not climbed: prune20-int8-fused, prune40-int8-fused; no time" in warning for warning in report.warnings)
 
 
 def test_what_the_builder_refuses_ends_the_rung_with_its_reason_and_not_the_climb(model: Path) -> None:
@@ -198,8 +253,6 @@ def test_what_cannot_work_is_refused_before_any_work(model: Path, text: str, mes
 
 
 def test_a_trial_without_a_measurement_is_read_back(climbed: tuple[Report, Path]) -> None:
-    from compressor import formats
-
     report, folder = climbed
     found = formats.read(folder / "report.json")
     assert found.trials == report.trials

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from found import REPORT
 
@@ -18,6 +19,7 @@ from compressor import records as r
 from compressor import registry, workspace
 from compressor.engines.tensorrt import record
 from compressor.errors import MachineError, PublishError
+from compressor.formats.snippet import snippet
 
 ROOT = Path(__file__).parents[2]
 
@@ -148,7 +150,7 @@ def test_a_version_is_code_and_no_pickle(uri: str, folder: Path, tmp_path: Path)
     model = Model.load(str(arrived))
     assert set(model.flavors) == {"python_function"}
     flavour = model.flavors["python_function"]
-    assert flavour["model_code_path"] == "engine_model.py"
+    assert flavour["model_code_path"] == "gpu_model.py"
     assert "python_model" not in flavour
     assert "pickle" not in (arrived / "MLmodel").read_text()
     assert "pickle" not in (arrived / "requirements.txt").read_text()
@@ -297,3 +299,83 @@ def test_the_engine_json_of_a_version_is_read(uri: str, folder: Path, tmp_path: 
     arrived = _recorded(uri, _report(folder), folder, tmp_path)
     assert [one.capabilities for one in record.read(arrived / record.FILE).engines] == [("8.6",), ("9.0",)]
     assert not (arrived / "session.json").exists()
+
+
+def _on_gpu(folder: Path, first: str = "CUDAExecutionProvider") -> r.Report:
+    """Give the report of a run that chose an ONNX model which was measured on another provider than the CPU's."""
+    report, rung = _report(folder), folder / "artifacts" / "int8"
+    (rung / "model.onnx").rename(rung / "net.onnx")
+    files = tuple(workspace.file(rung / one, folder) for one in ("net.onnx", "weights/w.bin"))
+    options = {"intra_op_num_threads": "2", "providers": f"{first},CPUExecutionProvider"}
+    artifact = r.Artifact("onnxruntime", "cuda", files, 1.0, options)
+    (rung / "load.py").write_text(snippet(artifact))
+    versions = {"mlflow": "3.17.2", "onnxruntime": "1.32.0", "onnxruntime-ep-nv-tensorrt-rtx-cu13": "0.5.0"}
+    environment = replace(report.environment, versions=versions)
+    return replace(report, trials=(r.Trial("int8", artifacts=(artifact,)),), environment=environment)
+
+
+def test_a_model_on_a_gpu_is_served_by_its_loader_and_no_pickle(uri: str, folder: Path, tmp_path: Path) -> None:
+    import mlflow.pyfunc
+    from mlflow.models import Model
+
+    report = _on_gpu(folder)
+    rung = folder / "artifacts" / "int8"
+    on_cpu = replace(report.trials[0].artifacts[0], options={})  # what a loader gives where there is a GPU: a session
+    (rung / "load.py").write_text(snippet(on_cpu))
+    arrived = _recorded(uri, report, folder, tmp_path)
+    for name in ("net.onnx", "weights/w.bin", "load.py"):
+        assert (arrived / name).read_bytes() == (rung / name).read_bytes()
+    assert (arrived / "session.json").is_file()
+    assert [path.name for path in arrived.glob("*.onnx")] == ["net.onnx"]
+    assert set(Model.load(str(arrived)).flavors) == {"python_function"}
+    assert "pickle" not in (arrived / "MLmodel").read_text() + (arrived / "requirements.txt").read_text()
+    assert not [path for path in arrived.rglob("*") if path.suffix == ".pkl"]
+    outputs = mlflow.pyfunc.load_model(str(arrived)).predict(FEEDS)
+    assert set(outputs) == {"y", "same"}
+    np.testing.assert_array_equal(outputs["y"], [[3, 3, 3], [7, 7, 7]])
+    np.testing.assert_array_equal(outputs["same"], [7])
+
+
+def test_a_model_whose_gpu_is_not_there_is_not_served_on_the_cpu(uri: str, folder: Path, tmp_path: Path) -> None:
+    import mlflow.pyfunc
+
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has CUDA's provider")
+    arrived = _recorded(uri, _on_gpu(folder), folder, tmp_path)
+    with (
+        pytest.warns(UserWarning, match="CUDA"),
+        pytest.raises(RuntimeError, match="CUDAExecutionProvider is left out"),
+    ):
+        mlflow.pyfunc.load_model(str(arrived))
+
+
+@pytest.mark.parametrize(
+    ("first", "packages"),
+    [
+        ("CUDAExecutionProvider", {"onnxruntime-gpu[cuda,cudnn]"}),
+        ("TensorrtExecutionProvider", {"onnxruntime-gpu[cuda,cudnn]"}),
+        (
+            "NvTensorRTRTXExecutionProvider",
+            {"onnxruntime==1.32.0", "onnxruntime-ep-nv-tensorrt-rtx-cu13==0.5.0"},
+        ),
+    ],
+)
+def test_a_model_on_a_gpu_names_the_packages_of_its_provider(
+    uri: str, folder: Path, tmp_path: Path, first: str, packages: set[str]
+) -> None:
+    arrived = _recorded(uri, _on_gpu(folder, first), folder, tmp_path)
+    assert set((arrived / "requirements.txt").read_text().split()) == {"mlflow==3.17.2", "numpy"} | packages
+
+
+def test_the_version_of_a_package_with_extras_is_named(folder: Path) -> None:
+    from compressor.registry import serving
+
+    artifact = _on_gpu(folder).trials[0].artifacts[0]
+    assert "onnxruntime-gpu[cuda,cudnn]==1.31.0" in serving.requirements(artifact, {"onnxruntime-gpu": "1.31.0"})
+
+
+def test_a_model_on_a_gpu_without_its_loader_is_not_registered(uri: str, folder: Path) -> None:
+    report = _on_gpu(folder)
+    (folder / "artifacts" / "int8" / "load.py").unlink()
+    with pytest.raises(PublishError, match=r"load\.py"):
+        registry.record(uri, report, folder)

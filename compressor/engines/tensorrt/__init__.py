@@ -9,6 +9,7 @@ A setting is a field of `Tensorrt`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,6 +26,7 @@ from compressor.records import Artifact, Model, Session, Shapes, Tensor, Work
 from compressor.samples import Samples
 from compressor.units import Bytes
 
+_ELSEWHERE = "name devices that are not here, for which engines are built and not run"
 FilePath = Annotated[Path, PlainSerializer(str, return_type=str)]
 
 
@@ -42,7 +44,7 @@ class Tensorrt(BaseModel, frozen=True, extra="forbid"):
     auto: int8 where something is, else fp16."""
     profiles: tuple[Profile, ...] = ()
     """By open dimension, or by input: least, optimal and largest size. None: derived, batch 1/8/32."""
-    workspace: Bytes | None = None
+    workspace: Bytes | None = Field(default=None, gt=0, lt=2**63)
     """Memory that a layer may use beside its tensors; unset: all that the device has."""
     timing_cache: FilePath | None = None
     """A file in which the builder keeps what it measured, to be quicker next time."""
@@ -57,17 +59,20 @@ class Tensorrt(BaseModel, frozen=True, extra="forbid"):
     @field_validator("devices")
     @classmethod
     def _are_known(cls, devices: tuple[str, ...]) -> tuple[str, ...]:
-        for name in devices:
+        lower = tuple(dict.fromkeys(name.lower() for name in devices))
+        for name in lower:
             if name != CURRENT and by_name(name) is None:
                 known = ", ".join([CURRENT, *(device.name for device in DEVICES)])
                 raise ValueError(f"expected one of {known}, found {name!r}")
-        return tuple(dict.fromkeys(devices))
+        return lower
 
     @field_validator("precision", mode="before")
     @classmethod
     def _has_pairs(cls, precision: Any) -> Any:
         if precision == "fp8":
-            raise ValueError("fp8 needs Q/DQ pairs of FP8, which `quantize` does not make: expected int8, fp16 or fp32")
+            raise ValueError(
+                "fp8 needs Q/DQ pairs of FP8, which `quantize` does not make: expected auto, int8, fp16 or fp32"
+            )
         return precision
 
     def __hash__(self) -> int:
@@ -94,11 +99,26 @@ class Tensorrt(BaseModel, frozen=True, extra="forbid"):
             InputError: The settings ask for what no builder does.
             MachineError: Nobody can.
         """
-        builder = provider.chosen(self.devices)
+        self.check_settings(provider.chosen(self.devices))
+        if self.is_here() and self.measure == "device" and find_spec("pycuda") is None:
+            raise MachineError(f"engines run through pycuda, which is not installed: install it, or {_ELSEWHERE}")
+
+    def check_settings(self, builder: record.Provider) -> None:
+        """Make sure that a builder does what the settings ask for.
+
+        Raises:
+            InputError: It does not, or the file of `timing_cache` can be none.
+        """
         if self.refit and builder == "tensorrt-rtx" and machine.gpu_capability() is None:
             raise InputError(
                 "engine.tensorrt.refit: TensorRT-RTX builds such engines only where a GPU is; leave it out"
             )
+        if (cache := self.timing_cache) and (cache.is_dir() or not cache.parent.is_dir()):
+            raise InputError(f"engine.tensorrt.timing_cache: expected a file in a folder that is there, found {cache}")
+
+    def located(self, folder: Path) -> Tensorrt:
+        """Give the same engine, its file of timings looked for in a folder."""
+        return self.model_copy(update={"timing_cache": self.timing_cache and folder / self.timing_cache})
 
     def fitted(self, inputs: Sequence[Tensor], shapes: Sequence[Shapes]) -> Tensorrt:
         """Give the same engine with profiles by input, each checked against the model and what is measured.
@@ -117,25 +137,31 @@ class Tensorrt(BaseModel, frozen=True, extra="forbid"):
 
     def plain(self, cpus_usable: int) -> Tensorrt | Onnxruntime:
         """Give the engine of the original that all is held against: the same in FP32, or the CPU where no device is."""
-        if self.is_here():
-            return self.model_copy(update={"precision": "fp32", "devices": (CURRENT,)})
+        if self.is_here():  # on Turing, TensorRT-RTX has no FP32 products
+            half = machine.gpu_capability() == engines.TURING and find_spec("tensorrt") is None
+            return self.model_copy(update={"precision": "fp16" if half else "fp32", "devices": (CURRENT,)})
         return Onnxruntime().resolve(cpus_usable)
 
     def is_here(self) -> bool:
-        """Tell whether a GPU of this machine is one of the devices."""
-        here = machine.gpu_capability()
-        return here is not None and here in provider.capabilities(self.devices).values()
+        """Tell whether the GPU of this machine is as every device is: of others it would say nothing."""
+        here, wanted = machine.gpu_capability(), provider.capabilities(self.devices)
+        return here is not None and all(wanted.get(name) == here for name in self.devices)
 
     def is_timed(self) -> bool:
         """Tell whether latency is measured: on a device, or on the CPU because that is asked for."""
         return self.measure == "cpu-proxy" or self.is_here()
 
+    @property
+    def stand_in(self) -> str:
+        """What runs where no device is."""
+        return f"the graph on the CPU, not {', '.join(self.devices)}"
+
     def warnings(self) -> tuple[str, ...]:
         """Say what a reader of numbers must know."""
-        if self.is_here():
-            return ()
         named = ", ".join(self.devices)
-        built = f"no GPU of {named} is here: engines are built and not run, and scores are of their graphs on the CPU"
+        if self.is_here():
+            return () if self.devices == (CURRENT,) else (f"measured on {machine.gpu()}, which stands for {named}",)
+        built = f"no GPU is here for {named}: engines are built and not run, and scores are of their graphs on the CPU"
         proxy = f"cpu-proxy: times are of graphs on this CPU and say little of {named}"
         return (built, proxy) if self.measure == "cpu-proxy" else (built,)
 
@@ -174,7 +200,7 @@ class Tensorrt(BaseModel, frozen=True, extra="forbid"):
 
     def fitting(self, artifacts: Sequence[Artifact]) -> Artifact | None:
         """Give the first engine that runs on a GPU of this machine."""
-        here = machine.gpu_capability()
+        here = machine.gpu_capability() if self.is_here() else None
         text = f"{here[0]}.{here[1]}" if here else ""
         return next((one for one in artifacts if text in one.options["capabilities"].split(",") and text), None)
 

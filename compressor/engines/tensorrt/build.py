@@ -132,7 +132,9 @@ def _configured(trt: Any, builder: Any, network: Any, order: Order) -> Any:
     config.builder_optimization_level = order.optimization_level
     if order.timing_cache is not None:
         known = order.timing_cache.read_bytes() if order.timing_cache.is_file() else b""
-        config.set_timing_cache(config.create_timing_cache(known), ignore_mismatch=False)
+        cache = config.create_timing_cache(known)
+        if cache is None or not config.set_timing_cache(cache, ignore_mismatch=False):
+            raise RungError(f"timing_cache: {order.timing_cache} holds no timings of this TensorRT; name another file")
     return config
 
 
@@ -158,10 +160,13 @@ def _with_progress(trt: Any, builder: Any, network: Any, config: Any) -> Work[An
     told: queue.Queue[Progress | None] = queue.Queue()
     config.progress_monitor = _monitor(trt, told)
     made: list[Any] = []
+    failed: list[Exception] = []
 
     def build() -> None:
         try:
             made.append(builder.build_serialized_network(network, config))
+        except Exception as error:  # noqa: BLE001 - raised again where somebody hears it
+            failed.append(error)
         finally:
             told.put(None)
 
@@ -170,6 +175,8 @@ def _with_progress(trt: Any, builder: Any, network: Any, config: Any) -> Work[An
     while (progress := told.get()) is not None:
         yield progress
     thread.join()
+    if failed:
+        raise failed[0]
     return made[0] if made else None
 
 
@@ -186,7 +193,8 @@ def _monitor(trt: Any, told: queue.Queue[Progress | None]) -> Any:
             told.put(Progress(phase.lower(), 0, steps))
 
         def step_complete(self, phase: str, step: int) -> bool:
-            told.put(Progress(phase.lower(), min(step + 1, self.phases[phase]), self.phases[phase]))
+            steps = self.phases.get(phase, step + 1)
+            told.put(Progress(phase.lower(), min(step + 1, steps), steps))
             return True
 
         def phase_finish(self, phase: str) -> None:

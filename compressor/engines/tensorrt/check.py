@@ -144,7 +144,7 @@ def _reasons(node: ir.Node, constants: set[ir.Value], capabilities: Collection[t
     is_single = not {"FLOAT", "DOUBLE"}.isdisjoint(map(_kind, node.inputs[:2]))
     is_product = node.op_type in operators.PRODUCTS and len(node.inputs) > 1
     if is_product and is_single and operators.TURING in capabilities:
-        yield "TensorRT-RTX has no FP32 matrix products on Turing (compute capability 7.5); build with precision: fp16"
+        yield "TensorRT-RTX has no FP32 matrix products on Turing (t4); build for it with precision fp16, as auto does"
 
 
 def _operator(node: ir.Node) -> str | None:

@@ -5,6 +5,7 @@ What else a build needs to know is a field of `Wanted`.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -26,7 +27,8 @@ from compressor.units import human_bytes, write_shape
 ONNX = "model.onnx"
 _SAMPLES = 32
 """Feeds that are looked at for what FP16 cannot hold."""
-_TURING = (7, 5)
+TURING = (7, 5)
+_ON_OLD = "TensorRT-RTX has neither FP32 products nor INT8 there: use precision fp16, and no `quantize`"
 _SUFFIX: Mapping[Provider, str] = {"tensorrt": ".engine", "tensorrt-rtx": ".rtx.engine"}
 _WEIGHT_ONLY = "TensorRT-RTX's support matrix lists INT8 for the weights of products only"
 _NAMED = 3  # nodes that a note names
@@ -64,18 +66,26 @@ def made(wanted: Wanted, model: Model, places: tuple[Path, Path], samples: Sampl
     Args:
         wanted: What to build.
         model: Of what.
-        places: The folder to write to, and the run's folder, in which that lies.
+        places: The folder to make, which is gone again where something fails, and the run's, in which that lies.
         samples: They tell which values FP16 cannot hold.
 
     Raises:
         RungError: The graph cannot be typed, parsed or built.
         MachineError: Nobody can build here.
     """
+    folder, _ = places
+    folder.mkdir(parents=True)
+    try:
+        return (yield from _made(wanted, model, places, samples))
+    except BaseException:
+        shutil.rmtree(folder)  # all devices or none: nobody asked for some of them
+        raise
+
+
+def _made(wanted: Wanted, model: Model, places: tuple[Path, Path], samples: Samples) -> Work[tuple[Artifact, ...]]:
     folder, run = places
     by = provider.chosen(wanted.devices)
     trt, onnx = provider.module(by), folder / ONNX
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / record.FILE).unlink(missing_ok=True)  # of an earlier build, whose files are about to go
     yield Progress("types")
     types = typed.typed(model.path, onnx, wanted.precision, islice(samples, _SAMPLES))
     found: list[tuple[Record, Engine]] = []
@@ -84,13 +94,14 @@ def made(wanted: Wanted, model: Model, places: tuple[Path, Path], samples: Sampl
         try:
             engine = yield from _under(group.name, build.built(trt, _order(by, group, wanted), onnx, out))
         except RungError as error:
-            for one, _ in found:  # all devices or none: nobody asked for some of them
-                (folder / one.file).unlink()
-            raise RungError(f"for {', '.join(group.devices)}: {error}") from error
+            hint = f"; {_ON_OLD}" if TURING in group.capabilities else ""
+            raise RungError(f"for {', '.join(group.devices)}: {error}{hint}") from error
         found.append((_record(out, group, (engine, types), wanted, (by, str(trt.__version__))), engine))
     text = record.write(Records(engines=tuple(one for one, _ in found)))
     workspace.write_text(folder / record.FILE, text)
-    return tuple(_artifact(one, engine, types, (folder, run)) for one, engine in found)
+    made_up = types.precision == "fp16" and samples.source.synthetic
+    artifacts = (_artifact(one, engine, types, (folder, run)) for one, engine in found)
+    return tuple(replace(one, options={**one.options, "uncalibrated": str(int(made_up))}) for one in artifacts)
 
 
 def kit(wanted: Wanted, model: Model, where: tuple[Path, str], samples: Samples) -> Work[Path]:
@@ -136,7 +147,7 @@ def _groups(by: Provider, devices: Sequence[str]) -> list[_Group]:
     Source: NVIDIA TensorRT-RTX documentation, CPU-only AOT and engines.
     """
     known = provider.capabilities(devices)
-    old = [name for name in devices if known.get(name) == _TURING and by == "tensorrt-rtx"]
+    old = [name for name in devices if known.get(name) == TURING and by == "tensorrt-rtx"]
     others = [name for name in devices if name not in old]
     return [
         _Group(tuple(names), tuple(sorted({known[name] for name in names if name in known})))
@@ -186,11 +197,11 @@ def _record(out: Path, group: _Group, what: tuple[Engine, Typed], wanted: Wanted
 def _computes(by: Provider, types: Typed) -> str:
     """Say what the arithmetic of the engine is, as far as that is known without running it."""
     rest = "FP16" if types.precision == "fp16" else "FP32"
+    rest += f", FP32 at {types.kept} nodes" if types.kept else ""
     if not types.pairs:
-        kept = f", FP32 at {len(types.overflowing)} nodes whose values FP16 cannot hold" if types.overflowing else ""
-        return f"{rest}{kept}"
-    unproved = f"; {_WEIGHT_ONLY}, so that other layers may compute in {rest}" if by == "tensorrt-rtx" else ""
-    return f"INT8 asked for by {types.pairs} DequantizeLinear, {rest} elsewhere{unproved}"
+        return rest
+    unproved = f"; {_WEIGHT_ONLY}, so that other layers may compute otherwise" if by == "tensorrt-rtx" else ""
+    return f"INT8 asked for by {types.pairs} DequantizeLinear, elsewhere {rest}{unproved}"
 
 
 def _artifact(one: Record, engine: Engine, types: Typed, places: tuple[Path, Path]) -> Artifact:

@@ -97,6 +97,18 @@ def settled(profiles: Sequence[Profile], inputs: Sequence[Tensor], shapes: Seque
     return made
 
 
+def hinted(profiles: Sequence[Profile], inputs: Sequence[Tensor]) -> Shapes:
+    """Give shapes of inputs of which nothing else is known: what the first profile is built for, at its least batch."""
+    found = {}
+    for tensor in inputs if profiles else ():
+        try:
+            least, optimal, _ = _range("profiles[0]", tensor, profiles[0])
+        except InputError:  # it does not cover all, which is told where profiles are settled
+            continue
+        found[tensor.name] = (*least[:1], *optimal[1:])
+    return found
+
+
 def takes(profile: Mapping[str, Range], shapes: Shapes) -> bool:
     """Tell whether an engine takes these shapes under a profile."""
     return all(

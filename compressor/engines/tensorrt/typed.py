@@ -8,6 +8,7 @@ Another precision is a branch in `typed`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ class Typed:
     precision: Literal["int8", "fp16", "fp32"]
     pairs: int
     overflowing: tuple[str, ...] = ()
+    kept: int = 0  # nodes that stay FP32 beside the pairs, for what FP16 cannot hold, or for touching a pair
 
 
 def typed(path: Path, out: Path, precision: Precision, feeds: Iterable[Feeds]) -> Typed:
@@ -55,8 +57,10 @@ def typed(path: Path, out: Path, precision: Precision, feeds: Iterable[Feeds]) -
         graph.normalise(path, normal := Path(scratch) / "model.onnx")  # stages leave names and types unsaid
         model = graph.load(normal)
         overflowing = tuple(_overflowing(model, runtime.largest(normal, feeds)))
-        runtime.halved(normal, out, {*overflowing, *_at_pairs(model)})
-    return Typed(settled, pairs, overflowing)
+        beside = set(_at_pairs(model))
+        runtime.halved(normal, out, {*overflowing, *beside})
+    pairing = {str(node.name) for node in model.graph if node.op_type in _QDQ}
+    return Typed(settled, pairs, overflowing, len({*overflowing, *beside} - pairing))
 
 
 def _beside(path: Path, out: Path) -> Iterator[Path]:
@@ -66,10 +70,13 @@ def _beside(path: Path, out: Path) -> Iterator[Path]:
 
 
 def _overflowing(model: ir.Model, largest: Mapping[str, float]) -> Iterator[str]:
-    """Name the nodes that read or give a value that FP16 cannot hold."""
+    """Name the nodes that read or give a value that FP16 cannot hold, or that nobody saw."""
+    import onnx_ir as ir
+
     for node in model.graph:
-        names = {value.name for value in (*node.inputs, *node.outputs) if value is not None}
-        if any(largest.get(name or "", 0.0) > _MOST for name in names):
+        values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+        floats = [str(value.name) for value in values if value.dtype in {None, ir.DataType.FLOAT}]
+        if any(largest.get(name, math.inf) > _MOST for name in floats):
             yield str(node.name)
 
 

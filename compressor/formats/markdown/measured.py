@@ -42,6 +42,8 @@ def rungs(report: Report) -> str:
         "rounds both models are loaded anew; in parentheses, the slowest and the fastest round."
     )
     measured = report.baseline.measurement
+    if proxies := dict.fromkeys(measured.proxy for _, measured in _measured(report) if measured.proxy):
+        foot += f" All times are of this CPU: {text('; '.join(proxies))}."
     if not any(_measured(report)):
         foot = "Brackets hold 95 % intervals. Nothing was run on the device that it is for, so no time is known."
     where = f" Measured at {pairs(measured.latency.shape)}, load {text(measured.latency.load)}." if measured else ""
@@ -79,7 +81,7 @@ def quality(report: Report) -> str:
 def costs(report: Report) -> str:
     """Show what a server needs to serve each rung."""
     header = ("rung", "load", "first call", "start", "peak memory", "throughput", "cost per million")
-    rows = [_cost_row(rung, measured) for rung, measured in _measured(report)]
+    rows = [_cost_row(rung, measured) for rung, measured in _measured(report) if not measured.proxy]
     foot = (
         "Of fresh processes that load and run the rung alone: loading, the first call, the median of both together "
         "over several starts where a gate asks for it, and the peak of resident memory."

@@ -76,15 +76,16 @@ def _trial_lines(trial: Trial) -> Iterator[str]:
     for stage in trial.stages:
         cost = f"{stage.seconds:.3g} s, at most {human_bytes(stage.peak_memory_bytes)} of memory"
         yield f"- **{text(stage.stage)}**: {text(stage.did)} ({cost})"
-        yield from (f"  - {detail}" for detail in _details(stage))
+        compiled = any(artifact.is_engine for artifact in trial.artifacts)  # no kernels of ONNX Runtime run there
+        yield from (f"  - {detail}" for detail in _details(stage, audited=not compiled))
     notes = dict.fromkeys(note for artifact in trial.artifacts for note in artifact.notes)
     yield from (f"- note: {text(note)}" for note in notes)
 
 
-def _details(stage: Applied) -> Iterator[str]:
+def _details(stage: Applied, *, audited: bool) -> Iterator[str]:
     for output, sqnr_db in stage.sqnr_db.items():
         yield f"{text(output)}: SQNR {sqnr_db:.1f} dB"
-    if (audit := stage.audit) is not None:
+    if (audit := stage.audit) is not None and audited:
         kernels = ", ".join(f"{n} {text(kernel)}" for kernel, n in audit.integer.items())
         yield (
             f"in ONNX Runtime: {audit.integer_nodes} nodes in integers{f' ({kernels})' if kernels else ''}, "

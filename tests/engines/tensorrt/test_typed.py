@@ -46,7 +46,7 @@ def test_precision_of_a_float_model(tmp_path: Path, asked: Any, made: str) -> No
 def test_precision_of_a_quantized_model(tmp_path: Path, asked: Any, made: str) -> None:
     path = write(tmp_path / "m.onnx", PAIRS, INT8)
     feeds: Any = [{"x": X}] if made == "fp16" else none()
-    assert typed(path, tmp_path / "t.onnx", asked, feeds) == Typed(made, 3)  # type: ignore[arg-type]
+    assert typed(path, tmp_path / "t.onnx", asked, feeds) == Typed(made, 3, kept=3 * (made == "fp16"))  # type: ignore[arg-type]
     same = (tmp_path / "t.onnx").read_bytes() == path.read_bytes()
     assert same == (made != "fp16")
 
@@ -120,7 +120,7 @@ def test_names_types_and_constants_that_a_stage_left_unsaid_are_found(tmp_path: 
 def test_pairs_and_what_touches_them_stay_fp32(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", PAIRS, INT8)
     types, out = fp16(path)
-    assert types == Typed("fp16", 3)
+    assert types == Typed("fp16", 3, kept=3)
     found = kinds(out)
     at_pairs = ["MatMul_h", "Mul_m", "MatMul_y"]
     assert [found[name] for name in at_pairs] == [FLOAT] * 3
