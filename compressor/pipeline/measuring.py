@@ -88,7 +88,8 @@ def _put_together(built: Built, begun: Sequence[Returned[Start]], latency: Laten
         size_bytes=sum(file.size_bytes for file in built.artifact.files),
         latency=replace(latency, load_ms=usual.load_ms, cold_ms=usual.cold_ms),
         throughput_per_s=latency.throughput_per_s or 0.0,
-        memory_bytes=max(start.peak_memory_bytes for start in begun),
+        memory_bytes=max(start.value.gpu_bytes or start.peak_memory_bytes for start in begun),
+        gpu_ms=usual.gpu_ms,
         cost_per_million=gates.cost(set_.recipe.gates, latency),
         startup=stats.bound(np.array(_totals_ms(begun)), 50, _CONFIDENCE),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -18,12 +19,14 @@ from compressor import bench, runtime, units
 from compressor.bench.load import Constant
 from compressor.bench.measure import Experiment, Measured
 from compressor.pipeline.built import Built
-from compressor.records import Feeds, Work, relayed
+from compressor.records import Feeds, OnDevice, Work, relayed
 from compressor.samples import Samples
 
 _SAMPLES = 16
 """Different samples that a measurement cycles through."""
 _FEWEST_FEEDS = 2
+_CALLS = 20
+"""Calls of which a device's own time is taken."""
 _APART_S = 0.010
 """Between paced requests at the least: then a small model finds caches cold and cores asleep, as in service."""
 _BUSY = 0.25
@@ -34,10 +37,12 @@ _PACED_REQUESTS = 20
 
 @dataclass(frozen=True)
 class Start:
-    """What a fresh process takes until its first answer."""
+    """What a fresh process takes until its first answer, and what a device takes of memory and, later, of time."""
 
     load_ms: float
     cold_ms: float
+    gpu_ms: float | None = None
+    gpu_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,14 @@ def start(built: Built, samples: Samples, run: Path) -> Start:
     session = built.open(run)
     loaded = time.perf_counter()
     session(feeds)
-    return Start((loaded - begin) * 1e3, (time.perf_counter() - loaded) * 1e3)
+    found = Start((loaded - begin) * 1e3, (time.perf_counter() - loaded) * 1e3)
+    if not isinstance(session, OnDevice):
+        return found
+    taken_ms = []
+    for _ in range(_CALLS):
+        session(feeds)
+        taken_ms.append(session.gpu_ms)
+    return replace(found, gpu_ms=median(taken_ms), gpu_bytes=session.memory_bytes)
 
 
 def timed(

@@ -185,13 +185,14 @@ class Measurement:
     size_bytes: int
     latency: Latency
     throughput_per_s: float
-    memory_bytes: int | None  # peak resident memory of a fresh process that loads and runs it
+    memory_bytes: int | None  # peak resident memory of a fresh process that loads and runs it; or of its device
     score: Score | None = None
     speedup: Speedup | None = None
     cost_per_million: float | None = None
     others: tuple[Latency, ...] = ()
     errors: Mapping[str, OutputError] = field(default_factory=dict)  # by output
     startup: Bound | None = None  # load plus first call, over fresh processes; its percentile is the median
+    gpu_ms: float | None = None  # what a device of its own takes, copies not counted; median of calls one by one
     proxy: str | None = None  # what ran in the place of the artifact, whose device is not here
 
 

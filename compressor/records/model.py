@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from compressor.records.flow import Feeds, Outputs
 
@@ -210,4 +210,17 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Free what the session holds."""
+        ...
+
+
+@runtime_checkable
+class OnDevice(Protocol):
+    """What a session on a device of its own knows besides: of the last call, and of what it holds there."""
+
+    gpu_ms: float
+    """What the device took in the last call, copies not counted."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the device that the session takes."""
         ...

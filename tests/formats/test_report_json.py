@@ -39,7 +39,7 @@ PLANNED = {
 ADDED = {
     "baseline": "score errors",
     "trials.0": "score errors",
-    "trials.0.measurement": "errors startup proxy",
+    "trials.0.measurement": "errors startup gpu_ms proxy",
     "trials.0.measurement.errors.logits": "n sqnr_db mean p95 max_abs",
     "trials.0.measurement.latency": "preempted bounds at throughput_per_s throughput_low_per_s throughput_high_per_s "
     "stalled offered_per_s overloaded rounds growing",

@@ -82,7 +82,8 @@ def costs(report: Report) -> str:
     """Show what a server needs to serve each rung."""
     header = ("rung", "load", "first call", "start", "peak memory", "throughput", "cost per million")
     rows = [_cost_row(rung, measured) for rung, measured in _measured(report) if not measured.proxy]
-    foot = (
+    own = [f"{text(rung)} {human_ms(one.gpu_ms)}" for rung, one in _measured(report) if one.gpu_ms is not None]
+    foot = (f"Of these times, the device itself takes, copies not counted: {', '.join(own)}. " if own else "") + (
         "Of fresh processes that load and run the rung alone: loading, the first call, the median of both together "
         "over several starts where a gate asks for it, and the peak of resident memory."
     )

@@ -16,6 +16,7 @@ from compressor.engines.tensorrt.driver import Io, Loaded, Present
 from compressor.engines.tensorrt.execution import Execution, open_engine
 from compressor.engines.tensorrt.record import Bound, Range, Record
 from compressor.errors import InputError, MachineError, RungError
+from compressor.records import OnDevice
 
 PRESENT = Present("NVIDIA A10G", "8.6", "11.4.0.106")
 FLOAT = np.float32
@@ -137,6 +138,7 @@ def test_inputs_that_are_not_contiguous_pass(opened: Opened) -> None:
 
 def test_the_time_of_the_gpu_is_that_of_the_last_call(opened: Opened) -> None:
     session, _ = opened(doubled(WIDE))
+    assert isinstance(session, OnDevice)
     assert np.isnan(session.gpu_ms)
     session({"x": ramp(1)})
     assert session.gpu_ms == GPU_MS
