@@ -9,7 +9,6 @@ A setting is a field of `Tensorrt`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -100,7 +99,7 @@ class Tensorrt(BaseModel, frozen=True, extra="forbid"):
             MachineError: Nobody can.
         """
         self.check_settings(provider.chosen(self.devices))
-        if self.is_here() and self.measure == "device" and find_spec("pycuda") is None:
+        if self.is_here() and self.measure == "device" and not provider.is_installed("pycuda"):
             raise MachineError(f"engines run through pycuda, which is not installed: install it, or {_ELSEWHERE}")
 
     def check_settings(self, builder: record.Provider) -> None:
@@ -138,7 +137,7 @@ class Tensorrt(BaseModel, frozen=True, extra="forbid"):
     def plain(self, cpus_usable: int) -> Tensorrt | Onnxruntime:
         """Give the engine of the original that all is held against: the same in FP32, or the CPU where no device is."""
         if self.is_here():  # on Turing, TensorRT-RTX has no FP32 products
-            half = machine.gpu_capability() == engines.TURING and find_spec("tensorrt") is None
+            half = machine.gpu_capability() == engines.TURING and not provider.is_installed("tensorrt")
             return self.model_copy(update={"precision": "fp16" if half else "fp32", "devices": (CURRENT,)})
         return Onnxruntime().resolve(cpus_usable)
 

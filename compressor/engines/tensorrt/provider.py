@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
@@ -38,6 +39,12 @@ def module(provider: Provider) -> Any:
     except (ImportError, OSError) as error:
         said = " ".join(str(error).split())[:200]
         raise MachineError(f"{provider} cannot be used here ({said}): {_INSTALL[provider]}") from error
+
+
+def is_installed(package: str) -> bool:
+    """Tell whether a package is there, without loading it; a folder of its name, without code, is none."""
+    spec = find_spec(package)
+    return spec is not None and spec.origin is not None
 
 
 def unusable(provider: Provider) -> str | None:

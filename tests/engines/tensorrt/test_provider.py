@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
@@ -173,3 +174,11 @@ def test_the_capabilities_of_tensorrt_rtx_are_those_it_has() -> None:
     names = provider.module("tensorrt-rtx").ComputeCapability.__members__
     known = {f"SM{major}{minor}" for major, minor in provider._RTX_CAPABILITIES}
     assert known == {name for name in names if name.startswith("SM")}
+
+
+def test_a_folder_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_a_folder").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not provider.is_installed("only_a_folder")
+    assert not provider.is_installed("nothing_at_all")
+    assert provider.is_installed("numpy")

@@ -63,7 +63,7 @@ def test_the_original_is_held_against_fp32_on_the_gpu_and_the_cpu_without(gpu: A
 
 def test_a_gpu_without_what_runs_engines_is_told_before_any_work(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu((8, 6))
-    monkeypatch.setattr("compressor.engines.tensorrt.find_spec", lambda _name: None)
+    monkeypatch.setattr(provider, "is_installed", lambda _package: False)
     with pytest.raises(MachineError, match="pycuda"):
         Tensorrt(devices=("a10g",)).check()
     Tensorrt(devices=("l4",)).check()
