@@ -103,5 +103,8 @@ def _next(done: Result) -> str:
     folder, chosen = _short(done.folder), formats.chosen_trial(done.report)
     if chosen is None:
         return f"read the reasons in {folder / 'report.md'}"
-    artifact = folder / chosen.artifacts[0].files[0].path
-    return f"{_short(Path(sys.executable))} {artifact.with_name('load.py')}"
+    first = chosen.artifacts[0]
+    load = (folder / first.files[0].path).with_name("load.py")
+    if first.is_engine:
+        return f"copy {load.parent} to where {first.device.replace('+', ' or ')} is, and run load.py there"
+    return f"{_short(Path(sys.executable))} {load}"

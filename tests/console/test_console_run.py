@@ -35,3 +35,16 @@ def test_without_a_choice_the_reasons_are_pointed_to(capsys: pytest.CaptureFixtu
     assert lines[1].startswith("fail: no candidate meets every gate.")
     assert lines[2] == f"artifacts {tmp_path / 'artifacts'} (none is chosen)"
     assert lines[-1] == f"next      read the reasons in {tmp_path / 'report.md'}"
+
+
+def test_an_engine_is_to_be_copied_to_where_its_device_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (chosen,) = [trial for trial in REPORT.trials if trial.rung == REPORT.chosen]
+    files = (replace(chosen.artifacts[0].files[0], path="artifacts/int8/model.a10g+l4.rtx.engine"),)
+    engine = replace(chosen.artifacts[0], engine="tensorrt-rtx", device="a10g+l4", files=files)
+    trials = tuple(replace(trial, artifacts=(engine,)) if trial is chosen else trial for trial in REPORT.trials)
+    console.verdict(Result(replace(REPORT, trials=trials), tmp_path / "reports"))
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "next      copy reports/artifacts/int8 to where a10g or l4 is, and run load.py there"
