@@ -1,4 +1,4 @@
-"""The checks of this project, each in an environment of its own: `nox` runs all but `bench`, `nox -s tests` one.
+"""The checks of this project, each in an environment of its own: `nox` runs most, `nox -s tests` one.
 
 Add a check as a function here, and to the sessions that run by default.
 """
@@ -71,6 +71,13 @@ def bench(session: nox.Session) -> None:
         session.run("python", f"benchmarks/{script}")
     for script in ("real_models.py", "memory.py"):
         session.run("python", f"benchmarks/{script}", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Meet damaged models, recipes and samples for ten minutes; arguments after `--`: --seed 1, --minutes 2."""
+    session.install(".")
+    session.run("python", "benchmarks/fuzz/fuzz.py", "--minutes", "10", "--seed", "0", *session.posargs)
 
 
 def _demo(session: nox.Session) -> None:

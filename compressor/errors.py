@@ -9,23 +9,47 @@
 ```
 
 Sorted by who acts. A gate that is not met is a `Verdict`, never an exception.
-Messages say where, what was found, what was expected, what to do.
+Messages say where, what was found, what was expected, what to do. What they quote may come from anywhere.
 """
 
 from __future__ import annotations
 
 import errno
+import re
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_WAY = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 )
+_SENTENCE = 600
+_END = 0.3  # of a text that is cut, since what to do stands there
+# what moves a terminal's cursor or colours it, ends a line, turns the direction of writing, or cannot be encoded
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def printable(text: str, longest: int = 2000) -> str:
+    """Give text on one line, in which a terminal finds nothing but characters to show; the middle of a long one goes.
+
+    Of names that come from models, files and recipes, which may hold anything.
+    """
+    shown = _UNPRINTABLE.sub(_escaped, " ".join(text.splitlines()))
+    end = int(longest * _END)
+    return shown if len(shown) <= longest else f"{shown[: longest - end - 3]} … {shown[-end:]}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 class CompressorError(Exception):
-    """Anything this package refuses with a sentence meant for its user."""
+    """Anything this package refuses with a sentence meant for its user, or with several, each an argument."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return "\n".join(printable(str(sentence), _SENTENCE) for sentence in self.args)
 
 
 class InputError(CompressorError):
@@ -55,7 +79,9 @@ class PublishError(CompressorError):
 def refused(error: OSError) -> MachineError | None:
     """Translate what the operating system refuses for want of space or permission; None for anything else."""
     if error.errno in _NO_ROOM:
-        return MachineError(f"{error.filename or 'the disk'}: no space left; free some, or choose another --output")
+        return MachineError(
+            f"{error.filename or 'the disk'}: no space left; free some, or choose another disk with --output or TMPDIR"
+        )
     if error.errno in _NO_WAY:
         return MachineError(
             f"{error.filename}: cannot be written ({error.strerror}); choose another place with --output"

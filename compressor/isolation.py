@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
@@ -68,11 +68,32 @@ class _Raised:
     text: str
 
 
+_NO_MORE: Mapping[str, str] = {}
+
+
 @overload
-def call(work: Callable[..., Work[T]], *args: object, limits: Limits, verbose: bool = False) -> Work[Returned[T]]: ...
+def call(
+    work: Callable[..., Work[T]],
+    *args: object,
+    limits: Limits,
+    verbose: bool = False,
+    environment: Mapping[str, str] = _NO_MORE,
+) -> Work[Returned[T]]: ...
 @overload
-def call(work: Callable[..., T], *args: object, limits: Limits, verbose: bool = False) -> Work[Returned[T]]: ...
-def call(work: Callable[..., Any], *args: object, limits: Limits, verbose: bool = False) -> Work[Returned[Any]]:
+def call(
+    work: Callable[..., T],
+    *args: object,
+    limits: Limits,
+    verbose: bool = False,
+    environment: Mapping[str, str] = _NO_MORE,
+) -> Work[Returned[T]]: ...
+def call(
+    work: Callable[..., Any],
+    *args: object,
+    limits: Limits,
+    verbose: bool = False,
+    environment: Mapping[str, str] = _NO_MORE,
+) -> Work[Returned[Any]]:
     """Run `work(*args)` in a child and pass on the progress it yields.
 
     Args:
@@ -80,6 +101,7 @@ def call(work: Callable[..., Any], *args: object, limits: Limits, verbose: bool 
         *args: Its arguments, all picklable.
         limits: Past any of them the child and its descendants are killed.
         verbose: Let what the child prints through to stderr; else it is kept only for the message of a crash.
+        environment: Variables for the child beside its parent's.
 
     Raises:
         CompressorError: As the work raised it.
@@ -88,7 +110,7 @@ def call(work: Callable[..., Any], *args: object, limits: Limits, verbose: bool 
         WorkError: The work raised anything else.
     """
     started = time.monotonic()
-    with _child(verbose=verbose) as (process, connection, log):
+    with _child(environment, verbose=verbose) as (process, connection, log):
         with suppress(BrokenPipeError, ConnectionResetError):  # it died at once: `_watch` sees that
             connection.send((work, args))
         message, peak = yield from _watch(process, connection, limits)
@@ -117,7 +139,9 @@ def serve(descriptor: int, parent: int) -> None:
 
 
 @contextmanager
-def _child(*, verbose: bool) -> Iterator[tuple[subprocess.Popen[bytes], Connection, IO[bytes]]]:
+def _child(
+    environment: Mapping[str, str], *, verbose: bool
+) -> Iterator[tuple[subprocess.Popen[bytes], Connection, IO[bytes]]]:
     ours, theirs = Pipe()
     # its own folder for temporary files goes when it does: a child that is killed cleans nothing up
     with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
@@ -134,7 +158,13 @@ def _child(*, verbose: bool) -> Iterator[tuple[subprocess.Popen[bytes], Connecti
             stdout=output,
             stderr=output,
             pass_fds=(theirs.fileno(),),
-            env={**os.environ, **_PRIVATE, "TMPDIR": scratch, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={
+                **os.environ,
+                **environment,
+                **_PRIVATE,
+                "TMPDIR": scratch,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
             start_new_session=True,
         )
         theirs.close()

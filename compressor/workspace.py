@@ -19,6 +19,9 @@ from pathlib import Path
 from compressor.errors import MachineError
 from compressor.records import File
 
+_LONGEST_NAME = 200
+"""Bytes of a name; file systems take 255, and some stand with others in one."""
+
 
 def run_folder(reports: Path, model: str, started: datetime) -> Path:
     """Create and return a new folder `<reports>/<model>/<time>-<random>`, which no other run has."""
@@ -41,9 +44,27 @@ def check_writable(folder: Path, otherwise: str) -> None:
         raise MachineError(f"{folder}: cannot be written ({nearest}: {error.strerror}); {otherwise}") from error
 
 
+def check_temporary() -> None:
+    """Make sure that the folder that TMPDIR names, if it names one, can be written: Python passes over one that cannot.
+
+    Raises:
+        MachineError: It cannot.
+    """
+    if folder := os.environ.get("TMPDIR"):
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(1 << 16))
+        except OSError as error:
+            raise MachineError(
+                f"TMPDIR is {folder}, which cannot be written ({error.strerror}); free some space there, or let it "
+                "name another folder"
+            ) from error
+
+
 def file_name(text: str) -> str:
-    """Turn any name into one that is safe as a file name; letters of all scripts are kept."""
-    return re.sub(r"[^\w.-]+", "_", text).strip("._") or "model"
+    """Turn any name into one that is safe as a file name and behind a command; letters of all scripts are kept."""
+    short = re.sub(r"[^\w.-]+", "_", text).encode(errors="ignore")[:_LONGEST_NAME].decode(errors="ignore")
+    return short.lstrip("._-").rstrip("._") or "model"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from compressor import __version__
-from compressor.cli import look, measure, recipes, run
+from compressor.cli import export, look, measure, recipes, run
 from compressor.errors import CompressorError, MachineError, refused
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ def main() -> NoReturn:
     try:
         app()
     except CompressorError as error:
-        typer.echo(f"compress: {error}", err=True)
+        _tell(error)
         sys.exit(error.exit_code)
     except OSError as error:
         if (ours := refused(error)) is None:
             _bug()
-        typer.echo(f"compress: {ours}", err=True)
+        _tell(ours)
         sys.exit(MachineError.exit_code)
     except Exception:  # noqa: BLE001 - what is none of ours is a bug of ours
         _bug()
@@ -50,9 +50,18 @@ def _options(
         raise typer.Exit
 
 
+def _tell(error: CompressorError) -> None:
+    """Say what is wrong, without the password of a registry, whoever quotes it."""
+    from compressor.registry import public
+
+    typer.echo(f"compress: {public(str(error))}", err=True)
+
+
 def _bug() -> NoReturn:
     """Keep the traceback of the exception being handled, and say where to report it."""
-    traceback.print_exc()
+    from compressor.registry import public
+
+    typer.echo(public(traceback.format_exc()), err=True)
     typer.echo("compress: a bug; please open an issue with the lines above and the command", err=True)
     sys.exit(1)
 
@@ -72,7 +81,10 @@ app = typer.Typer(
     help="Compress and compile a trained model until it meets a latency budget, and prove it.",
 )
 app.callback(invoke_without_command=True)(_options)
-for command in (run.run, run.build, measure.bench, measure.compare, run.publish, run.report, look.inspect, look.doctor):
+for command in (
+    *(run.run, run.build, export.export, measure.bench, measure.compare),
+    *(run.publish, run.report, look.inspect, look.doctor),
+):
     app.command()(command)
 
 _recipe = typer.Typer(no_args_is_help=True, help="Write and check recipe files.", rich_markup_mode=None)

@@ -29,6 +29,7 @@ def bench(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
     shape: options.Shapes = None,
     threads: options.Threads = None,
     engine: options.Engine = None,
+    custom_ops: options.CustomOps = None,
     recipe: options.RecipePath = None,
     registry: options.Registry = None,
     as_json: options.Json = False,  # noqa: FBT002
@@ -52,6 +53,7 @@ def bench(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
         concurrency=concurrency,
         duration=options.time(duration),
         engine=engine,
+        custom_ops=options.all_here(custom_ops),
     )
     asked, folder = options.settle(recipe, given)
     wanted = pipeline.Asked(
@@ -78,6 +80,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comm
     duration: options.Duration = None,
     shape: options.Shapes = None,
     threads: options.Threads = None,
+    custom_ops: options.CustomOps = None,
     recipe: options.RecipePath = None,
     registry: options.Registry = None,
     as_json: options.Json = False,  # noqa: FBT002
@@ -96,6 +99,7 @@ def compare(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comm
         threads=threads,
         duration=options.time(duration),
         metric=metric,
+        custom_ops=options.all_here(custom_ops),
     )
     asked, folder = options.settle(recipe, given)
     wanted = pipeline.Asked(

@@ -14,9 +14,38 @@ import typer
 from compressor.errors import InputError
 
 if TYPE_CHECKING:
+    from compressor.export import Source
     from compressor.recipe import Overrides, Recipe
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+TorchOrOnnx = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="model.onnx, or a torch program, which is exported: model.pt2, or package.module:factory with --input.",
+        show_default=False,
+    ),
+]
+Weights = Annotated[
+    Path | None, typer.Option("--weights", metavar="FILE", help="Weights of a factory's module: .safetensors or .pt.")
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME=DIMS[:TYPE[:BELOW]]",
+        help="An input of a factory's module, e.g. x=1x3x224x224:float32 or ids=1x16:int64:30522; repeat it for more.",
+    ),
+]
+Dynamic = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dynamic",
+        metavar="NAME:AXIS=SYMBOL",
+        help="An axis that stays open, e.g. x:0=batch; default: the first, where that can be had.",
+    ),
+]
+Trust = Annotated[bool, typer.Option("--trust", help="Load a .pt2 that could run code on this machine.")]
 SOURCE = "An ONNX file, an artifact's folder, a report.json, or models:/NAME@ALIAS."
 Sla = Annotated[str | None, typer.Option("--sla", help="Latency budget: 50ms for the p99, or p95=150ms.")]
 RecipePath = Annotated[Path | None, typer.Option("--recipe", metavar="FILE", help="A recipe; the flags override it.")]
@@ -25,9 +54,16 @@ Shapes = Annotated[
 ]
 Samples = Annotated[
     Path | None,
-    typer.Option("--samples", "--calibration", metavar="PATH", help="Inputs to send; default: found, else made up."),
+    typer.Option(
+        "--samples",
+        "--calibration",
+        metavar="DATA",
+        help="Inputs to send: a file, folder, zip or package.module:function.",
+    ),
 ]
-Evaluation = Annotated[Path | None, typer.Option("--evaluation", metavar="PATH", help="Inputs that are scored.")]
+Evaluation = Annotated[
+    Path | None, typer.Option("--evaluation", metavar="DATA", help="Inputs that are scored, likewise.")
+]
 MaxDrop = Annotated[str | None, typer.Option("--max-drop", help="Largest drop of the score, e.g. 1%.")]
 Metric = Annotated[
     str | None, typer.Option("--metric", help="top1, f1, cosine, ... or package.module:function; default: by labels.")
@@ -58,6 +94,10 @@ Profiles = Annotated[
         "--profile", metavar="NAME=RANGE", help="Shapes of an engine, e.g. batch=1/8/32; with a comma of more inputs."
     ),
 ]
+CustomOps = Annotated[
+    list[Path] | None,
+    typer.Option("--custom-ops", metavar="LIB.so", help="A library of custom operators; its code is run here."),
+]
 Registry = Annotated[str | None, typer.Option("--registry", metavar="URI", help="MLflow tracking URI, or none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and the result on stdout only.")]
@@ -81,9 +121,36 @@ def time(duration: str | None) -> str | None:
     return duration
 
 
+def program(
+    model: Path, weights: Path | None, inputs: list[str] | None, dynamic: list[str] | None, *, trust: bool
+) -> Source | None:
+    """Read what is said of a torch program; None for a MODEL that is none.
+
+    Raises:
+        InputError: What is said does not go with the MODEL.
+    """
+    from compressor.export import is_torch, source
+
+    if is_torch(str(model)):
+        return source(str(model), weights, (inputs or (), dynamic or ()), trust=trust)
+    if weights or inputs or dynamic or trust:
+        raise InputError(
+            f"{model}: --weights, --input, --dynamic and --trust are of torch programs (package.module:factory, or a "
+            ".pt2); leave them out for an ONNX file"
+        )
+    return None
+
+
 def here(path: Path | None) -> Path | None:
-    """Settle a flag's path where it was typed; a recipe's would be looked for beside the recipe first."""
-    return path and path.absolute()
+    """Settle a flag's path where it was typed, as a recipe's is looked for beside it; not the name of a function."""
+    from compressor.samples import is_name
+
+    return path if path is None or is_name(path) else path.absolute()
+
+
+def all_here(paths: list[Path] | None) -> tuple[Path, ...]:
+    """Settle the paths of a flag that may be repeated."""
+    return tuple(path.absolute() for path in paths or ())
 
 
 def settle(path: Path | None, given: Overrides) -> tuple[Recipe, Path]:
@@ -92,6 +159,8 @@ def settle(path: Path | None, given: Overrides) -> tuple[Recipe, Path]:
 
     asked = override(read(path) if path else default(), given)
     folder = path.absolute().parent if path else Path.cwd()
-    if ":" in (asked.data.metric or ""):  # last, so that what lies there hides nothing of ours
+    named = (asked.data.calibration, asked.data.evaluation)
+    functions = [asked.data.metric or "", *(str(data.path) for data in named if data)]
+    if any(":" in name for name in functions):  # last, so that what lies there hides nothing of ours
         sys.path += [str(folder), str(Path.cwd())]
     return asked, folder

@@ -23,9 +23,13 @@ EXIT = {"pass": 0, "fail": 3, "inconclusive": 4}
 
 
 def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
-    model: options.ModelPath,
+    model: options.TorchOrOnnx,
     sla: options.Sla = None,
     recipe: options.RecipePath = None,
+    weights: options.Weights = None,
+    inputs: options.Inputs = None,
+    dynamic: options.Dynamic = None,
+    trust: options.Trust = False,  # noqa: FBT002
     calibration: Annotated[Path | None, typer.Option(metavar="PATH", help="Inputs that settle INT8 ranges.")] = None,
     evaluation: options.Evaluation = None,
     metric: options.Metric = None,
@@ -39,6 +43,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
     threads: options.Threads = None,
     target: options.Target = None,
     profile: options.Profiles = None,
+    custom_ops: options.CustomOps = None,
     every: Annotated[bool, typer.Option("--all", help="Climb every rung, also past one that is enough.")] = False,  # noqa: FBT002
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show the plan, stop.")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json on stdout.")] = False,  # noqa: FBT002
@@ -67,9 +72,11 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
         profiles=tuple(profile or ()),
         rate=rate,
         metric=metric,
+        custom_ops=options.all_here(custom_ops),
     )
     asked, folder = options.settle(recipe, given)
-    request = Request(Job(model, asked, output, folder), every=every, verbose=verbose)
+    source = options.program(model, weights, inputs, dynamic, trust=trust)
+    request = Request(Job(model, asked, output, folder, source=source), every=every, verbose=verbose)
     if dry_run:
         console.plan(console.follow(prepare(request), quiet=quiet))
         return

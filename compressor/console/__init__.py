@@ -9,13 +9,14 @@ from __future__ import annotations
 from compressor.console.look import inspected, machine
 from compressor.console.measured import benched, compared, noise
 from compressor.console.out import result, say, table
-from compressor.console.run import engines, plan, verdict
+from compressor.console.run import engines, exported, plan, verdict
 from compressor.console.views import follow
 
 __all__ = [
     "benched",
     "compared",
     "engines",
+    "exported",
     "follow",
     "inspected",
     "machine",

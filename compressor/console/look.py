@@ -26,8 +26,8 @@ def inspected(seen: Inspected, *, as_json: bool) -> None:
         ("parameters", f"{summary.parameters:,}"),
         ("MACs", macs),
         ("nodes", f"{summary.nodes}: " + ", ".join(f"{n} {kind}" for kind, n in summary.operators.items())),
-        ("inputs", ", ".join(map(_tensor, model.inputs))),
-        ("outputs", ", ".join(map(_tensor, model.outputs))),
+        ("inputs", ", ".join(map(tensor_line, model.inputs))),
+        ("outputs", ", ".join(map(tensor_line, model.outputs))),
         ("opset", ", ".join(f"{domain} {version}" for domain, version in summary.opsets.items())),
         ("could be INT8", f"{summary.int8_share:.0%} of {human_bytes(summary.weight_bytes)} of weights"),
         ("quantized", "yes, already" if summary.quantized else "no"),
@@ -100,6 +100,7 @@ def _refusals(refusals: tuple[Refusal, ...]) -> None:
         out.result("nothing was found that TensorRT would refuse")
 
 
-def _tensor(tensor: Tensor) -> str:
+def tensor_line(tensor: Tensor) -> str:
+    """Write an input or output with its type and shape."""
     shape = "unknown shape" if tensor.shape is None else ", ".join("?" if d is None else str(d) for d in tensor.shape)
     return f"{tensor.name} {tensor.dtype} [{shape}]"

@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from compressor.errors import printable
+
 _NO_TERMINAL = 100_000
 """Columns where none would be folded."""
 STYLES = {
@@ -33,7 +35,7 @@ def stderr() -> Console:
 def say(text: str, *, style: str = "", wrap: bool = False) -> None:
     """Tell the user something on stderr; `wrap` breaks sentences between words, which would break a path."""
     console = stderr()
-    console.print(Text(text, style=style), soft_wrap=not wrap or not console.is_terminal)
+    console.print(Text(printable(text), style=style), soft_wrap=not wrap or not console.is_terminal)
 
 
 def warn(warnings: Iterable[str]) -> None:
@@ -74,5 +76,5 @@ def cells(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     for name in header:
         made.add_column(name, overflow="fold")
     for row in rows:
-        made.add_row(*map(Text, row))
+        made.add_row(*(Text(printable(cell)) for cell in row))
     return made

@@ -10,11 +10,14 @@ from pathlib import Path
 
 from compressor import formats
 from compressor.console import out
+from compressor.console.look import tensor_line
 from compressor.console.out import STYLES, say, table, warn
+from compressor.export import Exported
 from compressor.gates import Gate
 from compressor.grammar import key
 from compressor.pipeline import Engines, Result
 from compressor.plan import Plan
+from compressor.registry import public
 from compressor.units import human_bytes, write_shape
 
 
@@ -32,7 +35,8 @@ def verdict(done: Result) -> None:
     say(f"report    {folder / 'report.md'}")
     if report.registry and report.registry.version:
         alias = f" @{report.registry.alias}" if report.registry.alias else ""
-        say(f"registry  {report.registry.model} version {report.registry.version}{alias} in {report.registry.uri}")
+        place = public(report.registry.uri)
+        say(f"registry  {report.registry.model} version {report.registry.version}{alias} in {place}")
     say(f"next      {_next(done)}")
 
 
@@ -62,6 +66,26 @@ def engines(made: Engines, *, as_json: bool) -> None:
     say(f"kit       {_short(made.kit)}")
 
 
+def exported(made: Exported, *, as_json: bool, quiet: bool) -> None:
+    """Show what `export` wrote."""
+    if as_json:
+        out.json(made)
+    else:
+        model = made.model
+        rows = [
+            ("file", f"{model.path} ({human_bytes(model.size_bytes)})"),
+            ("exporter", f"{made.exporter} of torch {made.torch}, opset {model.opset}"),
+            *(("input", tensor_line(tensor)) for tensor in model.inputs),
+            *(("output", tensor_line(tensor)) for tensor in model.outputs),
+            *((f"SQNR at {shapes}", f"{db:.0f} dB") for shapes, db in made.sqnr_db.items()),
+        ]
+        table(("what", "found"), rows)
+    if not quiet:
+        for note in made.notes:
+            say(f"note      {note}", wrap=True)
+        say(f"next      compress run {_short(made.model.path)} --sla 50ms")
+
+
 def plan(settled: Plan) -> None:
     """Show what a run would do."""
     shapes = ", ".join(f"{name} {write_shape(dims)}" for name, dims in settled.shapes.items())
@@ -76,7 +100,7 @@ def plan(settled: Plan) -> None:
         *([("measured too", ", ".join(point.at for point in settled.points))] if settled.points else []),
         ("gates", "; ".join(map(_gate, settled.recipe.gates))),
         ("rungs", ", ".join(rung.name for rung in settled.recipe.rungs)),
-        ("registry", str(settled.recipe.registry.uri)),
+        ("registry", public(str(settled.recipe.registry.uri))),
     ]
     table(("what", "settled as"), rows)
     warn(settled.warnings)

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from compressor.console import out
+from compressor.errors import printable
 from compressor.formats.words import at_most, median, ratio
 from compressor.pipeline.choose import passed, undecided
 from compressor.records import Measurement, Progress, Trial
@@ -75,7 +76,7 @@ class _Lines:
             self._print(f"{seconds}{step}")
 
     def _print(self, line: str) -> None:
-        self._console.print(Text(line), soft_wrap=True)
+        self._console.print(Text(printable(line)), soft_wrap=True)
 
 
 class _Live:
@@ -107,7 +108,7 @@ class _Live:
             self._trials.append(event)
             self._live.update(self._shown())
         else:
-            self._bar.update(self._task, description=event.step, completed=event.done, total=event.total)
+            self._bar.update(self._task, description=printable(event.step), completed=event.done, total=event.total)
 
     def _shown(self) -> Group:
         rows = [_row(trial) for trial in self._trials]

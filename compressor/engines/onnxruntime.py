@@ -66,7 +66,7 @@ class Onnxruntime(BaseModel, frozen=True, extra="forbid"):
         return runtime.options(self.threads or 1, spinning=self.spinning, provider=self.provider)
 
     def build(self, model: Model, folder: Path, run: Path) -> Artifact:
-        """Copy the model and its external data into `folder`, a subfolder of the run's folder `run`.
+        """Copy the model, its external data and libraries of operators into `folder`, below the run's folder `run`.
 
         Raises:
             MachineError: The provider cannot be used on this machine.
@@ -77,10 +77,13 @@ class Onnxruntime(BaseModel, frozen=True, extra="forbid"):
         # its tensors know external data by their names
         name = main.name if main.with_name(_NAME) in external else _NAME
         targets = {main: folder / name} | {data: folder / data.relative_to(main.parent) for data in external}
+        targets |= {path: folder / path.name for path in runtime.custom_ops.libraries()}
         for source, target in targets.items():
             workspace.copy(source, target)
         files = tuple(workspace.file(target, run) for target in targets.values())
         took, options = time.monotonic() - started, self.options()
+        if libraries := runtime.custom_ops.libraries():
+            options[runtime.custom_ops.CUSTOM_OPS] = runtime.custom_ops.SEPARATOR.join(path.name for path in libraries)
         notes = () if self.provider == "cpu" else _left(run / files[0].path, options)
         return Artifact("onnxruntime", self.device, files, took, options, notes)
 

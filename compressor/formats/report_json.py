@@ -17,6 +17,8 @@ from compressor.records import Report
 
 _SCHEMA_VERSION = 1
 _LONGEST_PATH = 1024
+_WORDS = ("providers", "custom_ops")
+"""Options of a session that are no numbers, beside the entries of its configuration."""
 
 
 def render(report: Report) -> str:
@@ -58,11 +60,19 @@ def _check_artifacts(path: Path, report: Report) -> None:
     names = [file.path for artifact in artifacts for file in artifact.files]
     if outside := next((name for name in names if not _is_inside(name)), None):
         raise InputError(f"{path}: the artifact {outside[:200]!r} lies outside the run's folder")
+    options = [pair for artifact in artifacts if not artifact.is_engine for pair in artifact.options.items()]
+    if odd := next((name for name, value in options if not _is_option(name, value)), None):
+        raise InputError(f"{path}: {odd!r} is no option of a session that compressor writes")
 
 
 def _is_inside(name: str) -> bool:
     path = PurePosixPath(name)
     return not path.is_absolute() and ".." not in path.parts and "\0" not in name and len(name) <= _LONGEST_PATH
+
+
+def _is_option(name: str, value: str) -> bool:
+    """Tell what the script that loads an artifact may hold: settings by name, else numbers."""
+    return name in _WORDS or name.startswith("session.") or (name.isidentifier() and value.isdecimal())
 
 
 @cache

@@ -12,6 +12,7 @@ from compressor.records import Artifact
 
 _CONFIG_PREFIX = "session."  # such entries are ONNX Runtime's session configuration, all others its attributes
 _PROVIDERS = "providers"
+_CUSTOM_OPS = "custom_ops"  # names of libraries beside the model, with / between them
 _CPU, _CUDA, _RTX = "CPUExecutionProvider", "CUDAExecutionProvider", "NvTensorRTRTXExecutionProvider"
 
 _TENSORRT = '''\
@@ -108,10 +109,11 @@ def _provided(wanted: Sequence[str]) -> tuple[str, str, str]:
 
 
 def _settings(options: Mapping[str, str]) -> list[str]:
-    return [
+    libraries = filter(None, options.get(_CUSTOM_OPS, "").split("/"))
+    return [f"options.register_custom_ops_library(str(Path(__file__).with_name({name!r})))" for name in libraries] + [
         f"options.add_session_config_entry({key!r}, {value!r})"
         if key.startswith(_CONFIG_PREFIX)
         else f"options.{key} = {int(value)}"
         for key, value in options.items()
-        if key != _PROVIDERS
+        if key not in {_PROVIDERS, _CUSTOM_OPS}
     ]

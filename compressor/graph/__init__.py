@@ -11,6 +11,7 @@ from __future__ import annotations
 from compressor.graph.facts import (
     Summary,
     at_shapes,
+    has_products,
     index_limits,
     is_mostly_products,
     is_quantized,
@@ -23,11 +24,14 @@ from compressor.graph.inherit import inherit
 from compressor.graph.normalise import normalise
 from compressor.graph.probe import probe
 from compressor.graph.quantized import holds_qdq, quantized_share
+from compressor.graph.serial import deserialised, serialised
 from compressor.graph.shapes import inferred
 
 __all__ = [
     "Summary",
     "at_shapes",
+    "deserialised",
+    "has_products",
     "holds_qdq",
     "index_limits",
     "inferred",
@@ -42,6 +46,7 @@ __all__ = [
     "probe",
     "quantized_share",
     "save",
+    "serialised",
     "summary",
     "with_metadata",
 ]

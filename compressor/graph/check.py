@@ -6,6 +6,8 @@ Add a check as a function that raises InputError, and call it in `files.load` (a
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,17 +21,19 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
+_EXPORT = "make ONNX of the code and its weights: `compress export package.module:factory --weights FILE --input …`"
 _OTHER_FORMATS: Mapping[bytes, str] = {
     b"version https://git-lfs": "a Git LFS pointer and not the model itself; fetch the file with `git lfs pull`",
-    b"PK\x03\x04": "a zip archive, probably a PyTorch file; export it to ONNX first (torch.onnx.export)",
-    b"\x80": "a pickle, probably a PyTorch file; export it to ONNX first (torch.onnx.export)",
+    b"PK\x03\x04": f"a zip archive, probably a PyTorch file; {_EXPORT}",
+    b"\x80": f"a pickle, probably a PyTorch file; {_EXPORT}",
     b"\x89HDF": "an HDF5 file, probably a Keras model; export it to ONNX first (tf2onnx)",
 }
-# The checker of onnx 1.23 refuses these, ONNX Runtime does not, and normalising repairs each of them.
+# The checker of onnx 1.23 refuses these, ONNX Runtime does not, and normalising repairs each of them but the last.
 _TOLERATED = (
     "Field 'shape' of 'type' is required",
     "topologically sorted",
     "in initializer but not in graph input",
+    "No Op registered for",  # of which running it says more
 )
 _ELEMENTS_AT_ONCE = 1 << 22
 
@@ -64,56 +68,120 @@ def refuse_external_data(path: Path, tensors: Iterable[ir.ExternalTensor]) -> No
     """
     home = path.parent.resolve()
     for tensor in tensors:
+        if "\0" in str(tensor.location):  # which no file's name holds
+            raise InputError(f"{path}: the data of tensor {tensor.name!r} lie in {str(tensor.location)!r}, no file")
         file = path.parent / str(tensor.location)
-        if not file.resolve().is_relative_to(home):
+        if not _resolved(file, path).is_relative_to(home):
             raise InputError(
                 f"{path}: the data of tensor {tensor.name!r} lie in {str(tensor.location)!r}, outside the model's "
                 "folder; copy that file (no link) beside the model and save the model with a relative location"
             )
-        if file.exists() and file.stat().st_nlink > 1:  # onnx_ir and onnx refuse to read it
+        status = _status(file)
+        if status and status.st_nlink > 1:  # onnx_ir and onnx refuse to read it
             raise InputError(f"{path}: external data file {file} is a hard link, expected a file of its own; copy it")
-        if not file.is_file():
+        if status is None or not stat.S_ISREG(status.st_mode):
             raise InputError(
                 f"{path}: external data file {str(tensor.location)!r} is missing, looked for at {file}; "
                 "copy it along with the model"
             )
         end = (tensor.offset or 0) + tensor.nbytes
-        if file.stat().st_size < end:
+        if status.st_size < end:
             raise InputError(
-                f"{path}: external data file {file} has {file.stat().st_size} bytes, but tensor {tensor.name!r} ends "
+                f"{path}: external data file {file} has {status.st_size} bytes, but tensor {tensor.name!r} ends "
                 f"at byte {end}; the file is cut off or belongs to another model, copy it again"
             )
 
 
-def refuse_invalid(path: Path) -> None:
-    """Return if the ONNX checker finds nothing that would also stop a runtime.
+def refuse_invalid(path: Path, model: ir.Model) -> None:
+    """Return if the ONNX checker finds nothing that would also stop a runtime; `model`: what was read of the file.
 
     Raises:
         InputError: The file breaks the ONNX specification.
     """
     import onnx
+    import onnx_ir as ir
 
     try:
         onnx.checker.check_model(str(path))
+    except UnicodeDecodeError as error:  # of its own words, which quote the file
+        raise InputError(f"{path}: not a valid ONNX model: it holds text that is no UTF-8; export it again") from error
     except onnx.checker.ValidationError as error:
-        reason = str(error).strip().splitlines()[0]
-        if not any(text in reason for text in _TOLERATED):
-            raise InputError(f"{path}: not a valid ONNX model: {reason}; export it again") from error
+        _tolerate(path, error)
+        context = onnx.checker.C.CheckerContext()
+        context.ir_version, context.opset_imports = model.ir_version, dict(model.opset_imports)
+        for node in model.graph.all_nodes():  # it stopped at the first that it did not like
+            if all(attribute.type.name not in {"GRAPH", "GRAPHS"} for attribute in node.attributes.values()):
+                try:
+                    onnx.checker.check_node(ir.to_proto(node), context)
+                except (onnx.checker.ValidationError, ir.serde.SerdeError) as further:
+                    _tolerate(path, further)
 
 
 def refuse_dangling(path: Path, model: ir.Model) -> None:
-    """Return if everything that a node reads is given by something; the checker's words for that also mean disorder.
+    """Return if everything that a node reads, or the model gives, is made; the checker's words for that mean disorder.
 
     Raises:
-        InputError: A node reads a name that nothing gives.
+        InputError: A node reads a name that nothing gives, or an output is one.
     """
-    for node in model.graph.all_nodes():
+    for node in count.nodes(model):
         for value in node.inputs:
-            if value is not None and not (value.producer() or value.is_graph_input() or value.is_initializer()):
+            if value is not None and not _is_given(value):
                 raise InputError(
-                    f"{path}: node {node.name or node.op_type!r} reads {value.name!r}, which nothing gives; export it "
-                    "again"
+                    f"{path}: node {_name(node)!r} reads {value.name!r}, which nothing gives; export it again"
                 )
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if not _is_given(value):
+            raise InputError(f"{path}: nothing gives the output {value.name!r}; export it again")
+        if value.dtype is not None and value.dtype.name == "UNDEFINED":
+            raise InputError(f"{path}: {value.name!r} has no type, expected one such as float; export it again")
+
+
+def refuse_unset(path: Path, model: ir.Model) -> None:
+    """Return if attributes have values, which the checker does not see to everywhere.
+
+    Raises:
+        InputError: A Constant holds none or several, or an attribute is a parameter where there is no function.
+    """
+    for node in count.nodes(model):
+        if node.op_type == "Constant" and len(node.attributes) != 1:
+            raise InputError(f"{path}: Constant node {_name(node)!r} holds {len(node.attributes)} values, expected one")
+    for node in model.graph.all_nodes():
+        if unset := next((one.name for one in node.attributes.values() if one.is_ref()), None):
+            raise InputError(
+                f"{path}: attribute {unset!r} of node {_name(node)!r} is the parameter of a function, where there is "
+                "none; export it again"
+            )
+
+
+def refuse_cyclic(path: Path, model: ir.Model) -> None:
+    """Return if the nodes can be sorted, which they are then: exporters and runtimes do not insist on it.
+
+    Raises:
+        InputError: A node reads what follows from itself.
+    """
+    try:
+        model.graph.sort()
+    except ValueError as error:
+        raise InputError(f"{path}: the graph has a cycle, expected none; export it again") from error
+
+
+def refuse_damaged(path: Path, model: ir.Model) -> None:
+    """Return if the numbers of every tensor in the file are as many as its shape and type say.
+
+    Raises:
+        InputError: Those of one are not.
+    """
+    import onnx_ir as ir
+
+    for tensor in count.tensors(model):
+        if any(dim < 0 for dim in tensor.shape.dims if isinstance(dim, int)):
+            raise InputError(_damaged(path, tensor, "a negative dimension"))
+        try:
+            _ = isinstance(tensor, ir.ExternalTensor) or tensor.numpy()
+        except MemoryError:
+            raise
+        except Exception as error:  # onnx_ir raises anything of bytes that do not fit
+            raise InputError(_damaged(path, tensor, str(error))) from error
 
 
 def refuse_non_finite(path: Path, model: ir.Model) -> None:
@@ -124,15 +192,60 @@ def refuse_non_finite(path: Path, model: ir.Model) -> None:
     Raises:
         InputError: A tensor does; the training probably diverged.
     """
+    import onnx_ir as ir
+
     for value, tensor in count.constants(model):
         if tensor.dtype.name not in count.FLOATS:
             continue
         nans, infinities = _non_finite(tensor.numpy())
+        if isinstance(tensor, ir.ExternalTensor):
+            tensor.release()  # what was read of a file counts as memory in use
         if nans or (infinities and count.is_weight(value)):
             raise InputError(
                 f"{path}: tensor {value.name!r} holds {nans} NaN and {infinities} infinite values of {tensor.size}; "
                 "expected finite weights; did the training diverge? Export a good checkpoint"
             )
+
+
+def root(error: BaseException) -> BaseException:
+    """Give the exception that others were raised from."""
+    return error if error.__cause__ is None else root(error.__cause__)
+
+
+def _name(node: ir.Node) -> str:
+    return node.name or str(node.op_type)
+
+
+def _is_given(value: ir.Value) -> bool:
+    return bool(value.producer() or value.is_graph_input() or value.is_initializer())
+
+
+def _status(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:  # it is not there, or no file can have that name
+        return None
+
+
+def _resolved(file: Path, model: Path) -> Path:
+    try:
+        return file.resolve()
+    except (OSError, RuntimeError) as error:  # a RuntimeError up to Python 3.12
+        raise InputError(f"{model}: external data file {file} is a link that leads nowhere; copy the file") from error
+
+
+def _tolerate(path: Path, error: Exception) -> None:
+    """Pass over what the checker says of a model that is usable all the same."""
+    reason = next(iter(str(root(error)).strip().splitlines()), type(error).__name__)
+    if not any(text in reason for text in _TOLERATED):
+        raise InputError(f"{path}: not a valid ONNX model: {reason}; export it again") from error
+
+
+def _damaged(path: Path, tensor: ir.TensorProtocol, reason: str) -> str:
+    return (
+        f"{path}: the data of tensor {tensor.name!r} do not fit its type and shape, {tensor.dtype} {tensor.shape} "
+        f"({reason}); export it again"
+    )
 
 
 def _refuse_other_formats(path: Path) -> None:

@@ -72,9 +72,21 @@ def nodes(model: ir.Model) -> Iterator[ir.Node]:
         yield from function.all_nodes()
 
 
+def tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Give every tensor of the graph, its subgraphs and functions: initializers, and attributes of nodes."""
+    for graph in model.graphs():
+        yield from (v.const_value for v in graph.initializers.values() if v.const_value is not None)
+    for node in nodes(model):
+        for attribute in node.attributes.values():
+            if attribute.type.name == "TENSOR" and not attribute.is_ref():
+                yield attribute.value
+            elif attribute.type.name == "TENSORS" and not attribute.is_ref():
+                yield from attribute.value
+
+
 def is_numeric_constant(node: ir.Node) -> bool:
     """Tell whether this is a Constant node of numbers; onnx_ir 1.1 cannot read those of text beyond ASCII."""
-    return node.op_type == "Constant" and set(node.attributes) <= _NUMBERS
+    return node.op_type == "Constant" and len(node.attributes) == 1 and set(node.attributes) <= _NUMBERS
 
 
 def is_weight(value: ir.Value) -> bool:

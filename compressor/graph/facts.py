@@ -21,6 +21,8 @@ _SAME_VALUES = frozenset(
 )
 _FEW = 0.2  # share of Conv in the weight bytes that a transformer may have (patch embedding)
 _HALF = 0.5
+_PRODUCTS = ("Attention", "Conv", "Einsum", "Embed", "Gather", "Gemm", "GRU", "LSTM", "MatMul", "RNN")
+"""Parts of the names of operators that hold or do nearly all that can become INT8, contributed ones among them."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,11 @@ def open_model(path: Path, static: records.Shapes | None = None) -> records.Mode
         MachineError: The file may not be read.
     """
     model = files.load(path)
-    check.refuse_invalid(path)
+    check.refuse_invalid(path, model)
     check.refuse_dangling(path, model)
+    check.refuse_unset(path, model)
+    check.refuse_cyclic(path, model)
+    check.refuse_damaged(path, model)
     check.refuse_non_finite(path, model)
     parts = files.paths(path, model)
     return records.Model(
@@ -115,6 +120,12 @@ def is_quantized(path: Path) -> bool:
     return count.is_quantized(files.load(path))
 
 
+def has_products(path: Path) -> bool:
+    """Tell whether some operator convolves, multiplies matrices or looks rows up: the work that integers do."""
+    operators = {node.op_type for node in count.nodes(files.load(path))}
+    return any(product in operator for operator in operators for product in _PRODUCTS)
+
+
 def looks_like_transformer(path: Path) -> bool:
     """Tell whether attention (a Softmax that is multiplied with values) and matrix products make up the model."""
     model = files.load(path)
@@ -131,6 +142,7 @@ def is_mostly_products(path: Path) -> bool:
 
 
 def _macs(model: ir.Model, static: records.Shapes | None) -> int | None:
+    model.graph.sort()  # or onnx_ir cannot copy it
     return count.macs(shapes.settled(model, static).graph)
 
 
@@ -146,6 +158,8 @@ def _tensor(value: ir.Value) -> records.Tensor:
 def _dtype(value: ir.Value) -> str:
     import onnx_ir as ir
 
+    if value.type is None:
+        return "map"  # see `serial`
     if not isinstance(value.type, ir.TensorType):
         return type(value.type).__name__.removesuffix("Type").lower()  # sequence, optional
     return "str" if value.type.dtype == ir.DataType.STRING else value.type.dtype.numpy().name

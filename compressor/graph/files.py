@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compressor.errors import InputError, MachineError
-from compressor.graph import check
+from compressor.graph import check, count, serial
 
 if TYPE_CHECKING:
     import onnx
@@ -35,10 +35,11 @@ def load(path: Path) -> ir.Model:
 
     proto = check.parse(path)
     try:
-        model = ir.from_proto(proto)
+        model = serial.deserialised(proto)
     except ir.serde.SerdeError as error:
-        raise InputError(f"{path}: not a valid ONNX model, or of a kind not supported: {_root(error)}") from error
-    ir.external_data.set_base_dir(model.graph, path.parent)
+        raise InputError(f"{path}: not a valid ONNX model, or of a kind not supported: {check.root(error)}") from error
+    for tensor in external_tensors(model):
+        tensor.base_dir = path.parent
     check.refuse_external_data(path, external_tensors(model))
     return model
 
@@ -81,15 +82,10 @@ def paths(path: Path, model: ir.Model) -> tuple[Path, ...]:
 
 
 def external_tensors(model: ir.Model) -> Iterator[ir.ExternalTensor]:
-    """Give the tensors that lie in other files: initializers, and attributes of nodes."""
+    """Give the tensors that lie in other files: initializers, and attributes of nodes, also of functions."""
     import onnx_ir as ir
 
-    for graph in model.graphs():
-        yield from (v.const_value for v in graph.initializers.values() if isinstance(v.const_value, ir.ExternalTensor))
-    for node in model.graph.all_nodes():
-        for attribute in node.attributes.values():
-            if isinstance(attribute.value, ir.ExternalTensor):
-                yield attribute.value
+    return (tensor for tensor in count.tensors(model) if isinstance(tensor, ir.ExternalTensor))
 
 
 def sha256(files: tuple[Path, ...]) -> str:
@@ -102,12 +98,6 @@ def sha256(files: tuple[Path, ...]) -> str:
     return digest.hexdigest()
 
 
-def _root(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return str(error)
-
-
 def _write(model: ir.Model | onnx.ModelProto, path: Path) -> list[Path]:
     import onnx_ir as ir
 
@@ -115,14 +105,35 @@ def _write(model: ir.Model | onnx.ModelProto, path: Path) -> list[Path]:
         if model.ByteSize() <= _PAIR_ABOVE_BYTES:
             path.write_bytes(model.SerializeToString(deterministic=True))
             return [path]
-        model = ir.from_proto(model)
+        model = serial.deserialised(model)
+    model = _with_attributes(model)
     if _tensor_bytes(model) > _PAIR_ABOVE_BYTES:
         data = path.with_name(f"{path.name}.data")
         ir.save(model, path, format="protobuf", external_data=data.name)
         return [data, path]  # the graph last: it is never there without its data
     inline = ir.external_data.load_to_model(model.clone())
-    path.write_bytes(ir.to_proto(inline).SerializeToString(deterministic=True))
+    path.write_bytes(serial.serialised(inline).SerializeToString(deterministic=True))
     return [path]
+
+
+def _with_attributes(model: ir.Model) -> ir.Model:
+    """Give a model that holds what attributes of its nodes leave in other files, which onnx_ir 1.1 would not copy."""
+    import onnx_ir as ir
+
+    def held(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        return ir.tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+
+    initializers = {id(value.const_value) for graph in model.graphs() for value in graph.initializers.values()}
+    if all(id(tensor) in initializers for tensor in external_tensors(model)):
+        return model
+    whole = model.clone()
+    for node in count.nodes(whole):
+        for name, attribute in list(node.attributes.items()):
+            if attribute.type is ir.AttributeType.TENSOR and not attribute.is_ref():
+                node.attributes[name] = ir.AttrTensor(name, held(attribute.value))
+            elif attribute.type is ir.AttributeType.TENSORS and not attribute.is_ref():
+                node.attributes[name] = ir.AttrTensors(name, [held(tensor) for tensor in attribute.value])
+    return whole
 
 
 def _tensor_bytes(model: ir.Model) -> int:

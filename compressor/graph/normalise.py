@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from compressor import records, units
 from compressor.errors import InputError
-from compressor.graph import count, files, fold, shapes
+from compressor.graph import check, count, files, fold, shapes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _OPSET = 17  # has every operator the quantizers write
 _IR_VERSION = 8  # the one that came with opset 17
 _OLDEST_OPSET = 13  # the first with per-channel QuantizeLinear
-_TRAINING = "in training mode, it uses the statistics of each batch; export the model in evaluation mode"
+_TRAINING = "in training mode, in which outputs depend on the batch or on chance; export the model in evaluation mode"
 
 
 def normalise(path: Path, out: Path) -> records.Did:
@@ -65,10 +65,7 @@ def _free_inputs(model: ir.Model) -> tuple[ir.Model, str]:
 
 def _sort(path: Path, model: ir.Model) -> tuple[ir.Model, str]:
     before = list(model.graph.all_nodes())
-    try:
-        model.graph.sort()
-    except ValueError as error:
-        raise InputError(f"{path}: the graph has a cycle, expected none; export it again") from error
+    check.refuse_cyclic(path, model)
     return model, "sorted the nodes" if list(model.graph.all_nodes()) != before else ""
 
 
@@ -155,12 +152,25 @@ def _shape(model: ir.Model) -> tuple[ir.Model, str]:
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.shape is not None:
             value.shape = ir.Shape([shapes.dimension(dim) for dim in value.shape])
+    stated = [value.shape for value in model.graph.outputs]
+    for value in model.graph.outputs:
+        value.shape = None
     new = shapes.inferred(model)
-    filled = 0
-    for old, value in zip(model.graph.outputs, new.graph.outputs, strict=True):
-        filled += old.shape is None and value.shape is not None
-        value.shape = old.shape or value.shape
-    return new, f"inferred the shape of {_many(filled, 'output')}" if filled else ""
+    filled = corrected = 0
+    for shape, value in zip(stated, new.graph.outputs, strict=True):
+        filled += shape is None and value.shape is not None
+        corrected += (wrong := _contradicts(shape, value.shape))
+        value.shape = value.shape if wrong else shape or value.shape
+    done = {"inferred": filled, "corrected": corrected}
+    return new, "; ".join(f"{what} the shape of {_many(number, 'output')}" for what, number in done.items() if number)
+
+
+def _contradicts(stated: ir.Shape | None, found: ir.Shape | None) -> bool:
+    """Tell whether a file states another shape than its graph gives, which ONNX Runtime only warns of."""
+    if stated is None or found is None:
+        return False
+    pairs = zip(stated, found, strict=False)
+    return len(stated) != len(found) or any(one != two for one, two in pairs if {type(one), type(two)} == {int})
 
 
 def _many(number: int, noun: str) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compressor.graph import count, files
+from compressor.errors import InputError
+from compressor.graph import count, files, serial
 
 if TYPE_CHECKING:
     import onnx
@@ -50,12 +51,19 @@ def settled(model: ir.Model, shapes: Shapes | None) -> ir.Model:
 
 
 def inlined(model: ir.Model) -> ir.Model:
-    """Give the model with its local functions written out; the model itself where it has none."""
+    """Give the model with its local functions written out; the model itself where it has none.
+
+    Raises:
+        InputError: They cannot be.
+    """
     from onnx import inliner
 
     if not model.functions:
         return model
-    return through(model, lambda proto: inliner.inline_local_functions(proto, convert_version=True))
+    try:
+        return through(model, lambda proto: inliner.inline_local_functions(proto, convert_version=True))
+    except RuntimeError as error:
+        raise InputError(f"the model's local functions cannot be written out: {error}; export it without") from error
 
 
 def dimension(dim: int | ir.SymbolicDim) -> int | str | None:
@@ -75,7 +83,7 @@ def through(model: ir.Model, change: Callable[[onnx.ModelProto], onnx.ModelProto
         value.shape, value.dtype = ir.Shape(value.const_value.shape), value.const_value.dtype
         del lean.graph.initializers[name]
         lean.graph.inputs.append(value)
-    changed = ir.from_proto(change(ir.to_proto(lean)))
+    changed = serial.deserialised(change(serial.serialised(lean)))
     external = next(files.external_tensors(model), None)
     if external is not None:
         ir.external_data.set_base_dir(changed.graph, external.base_dir)
@@ -97,7 +105,10 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
         node = stand_in.graph.node[i]
         node.op_type = "Identity"
         del node.input[1:], node.attribute[:]
-    found = onnx.shape_inference.infer_shapes(stand_in, data_prop=True)
+    try:
+        found = onnx.shape_inference.infer_shapes(stand_in, data_prop=True)
+    except onnx.shape_inference.InferenceError:  # of a model that does not fit together, nothing can be inferred
+        return proto
     for i in hidden:
         found.graph.node[i].CopyFrom(proto.graph.node[i])
     return found
@@ -105,11 +116,17 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _with_description(changed: ir.Model, model: ir.Model) -> ir.Model:
     """Put back what onnx's version converter loses."""
+    import onnx_ir as ir
+
     changed.metadata_props.update(model.metadata_props)
     changed.graph.metadata_props.update(model.graph.metadata_props)
     for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(changed, field, getattr(model, field))
     changed.graph.name, changed.graph.doc_string = model.graph.name, model.graph.doc_string
+    for before, value in zip(model.graph.outputs, changed.graph.outputs, strict=True):
+        if not isinstance(before.type, ir.TensorType):  # a sequence or a map
+            value.type = before.type
+            value.metadata_props.update(before.metadata_props)
     return changed
 
 
@@ -144,7 +161,7 @@ def _evaluated(model: ir.Model, *, sizes: bool = False) -> ir.Model:
     copy = model.clone()
     if copy.opset_imports.get("", 0) < _REFERENCE_OPSET:
         return copy
-    for node in list(copy.graph.all_nodes()):
+    for node in [node for node in copy.graph.all_nodes() if node.domain in count.STANDARD_DOMAINS]:
         array = _sizes(node) if sizes else None
         array = _value(node, copy.opset_imports) if array is None else array
         if array is not None:
@@ -182,10 +199,13 @@ def _picked(node: ir.Node, dims: Array | None) -> Array | None:
     if dims is None or None in tensors or (node.op_type == "Slice" and len(tensors) < len(node.inputs) - 1):
         return None
     numbers = [tensor.numpy() for tensor in tensors]
+    if not all(array.size and array.dtype.kind == "i" for array in numbers):
+        return None
     if node.op_type == "Gather":
-        return np.asarray(dims[numbers[0]], object)
-    step = int(numbers[3][0]) if len(numbers) > 3 else 1  # noqa: PLR2004 - Slice's input `steps`
-    cut: Array = dims[int(numbers[0][0]) : int(numbers[1][0]) : step]
+        within = (numbers[0] < len(dims)) & (numbers[0] >= -len(dims))
+        return np.asarray(dims[numbers[0]], object) if within.all() else None
+    step = int(numbers[3].flat[0]) if len(numbers) > 3 else 1  # noqa: PLR2004 - Slice's input `steps`
+    cut: Array = dims[int(numbers[0].flat[0]) : int(numbers[1].flat[0]) : step or 1]
     return cut
 
 
@@ -202,5 +222,8 @@ def _value(node: ir.Node, opsets: dict[str, int]) -> Array | None:
     feeds = {name: tensor.numpy() for name, tensor in tensors.items()}
     if node.op_type == "ConstantOfShape" and any(np.prod(shape) > _SMALL_BYTES for shape in feeds.values()):
         return None
-    (result,) = ReferenceEvaluator(ir.to_proto(node), opsets=opsets).run(None, feeds)
+    try:
+        (result,) = ReferenceEvaluator(ir.to_proto(node), opsets=opsets).run(None, feeds)
+    except Exception:  # noqa: BLE001 - it raises anything of a node that is none; ONNX Runtime will say so in words
+        return None
     return np.asarray(result)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from compressor.pipeline.bench import Asked, bench
 from compressor.pipeline.build import Engines, build
 from compressor.pipeline.compare import compare
+from compressor.pipeline.export import export
 from compressor.pipeline.look import Inspected, Machine, doctor, inspect, noise
 from compressor.pipeline.run import Request, Result, prepare, publish, run
 
@@ -24,6 +25,7 @@ __all__ = [
     "build",
     "compare",
     "doctor",
+    "export",
     "inspect",
     "noise",
     "prepare",

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from compressor import plan
+from compressor import plan, runtime, workspace
 from compressor.gates import Accuracy, At, Gate, Latency, Speedup
 from compressor.pipeline import measuring, subject
 from compressor.pipeline.steps import Steps
@@ -48,6 +48,17 @@ class Asked:
         recipe = named.settled(self.recipe).model_copy(update={"registry": Registry(uri="none")})
         return Job(named.path, recipe, scratch, self.folder, compressed=False, origin=named.origin)
 
+    def steps(self) -> Steps:
+        """Give what calls the pieces of work, with the libraries of operators that the recipe names.
+
+        Raises:
+            InputError: One of them is not there.
+            MachineError: There is no room for temporary files.
+        """
+        workspace.check_temporary()
+        environment = runtime.custom_ops.environment(plan.libraries(self.recipe, self.folder))
+        return Steps(self.recipe.limits, verbose=self.verbose, environment=environment)
+
     def place(self) -> str | None:
         """Give the registry that was named, if any."""
         return self.registry or self.recipe.registry.uri
@@ -61,7 +72,7 @@ def bench(asked: Asked) -> Work[Benched]:
         MachineError: The registry does not answer.
     """
     started, begin = datetime.now(UTC), time.monotonic()
-    steps = Steps(asked.recipe.limits, verbose=asked.verbose)
+    steps = asked.steps()
     with TemporaryDirectory(prefix="compress-") as scratch, steps.of(asked.source):
         named = yield from subject.resolve(asked.source, asked.place(), Path(scratch) / "fetched", steps)
         job = replace(_pointed(asked).job(named, Path(scratch)), scored=False, batch=next(iter(asked.batches), None))

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compressor import gates, score
+from compressor import gates, runtime, score
 from compressor.engines import Engine, Onnxruntime, Settled, Tensorrt
 from compressor.errors import RungError
 from compressor.isolation import Returned
@@ -108,7 +108,8 @@ class _Climb:
     def __init__(self, plan: Plan, run: Path, *, verbose: bool) -> None:
         self.plan, self.run = plan, run
         self.scratch = run / work.SCRATCH
-        self.steps = Steps(plan.recipe.limits, verbose=verbose)
+        environment = runtime.custom_ops.environment(plan.recipe.custom_ops)
+        self.steps = Steps(plan.recipe.limits, verbose=verbose, environment=environment)
         self.scene = replace(measuring.scene(plan, run), raw=run / "raw")
         self.scoring = _scoring(plan)
         self.given = work.given(plan, run)

@@ -80,7 +80,7 @@ def compare(asked: Asked, other: str) -> Work[Compared]:
     """
     started, begin = datetime.now(UTC), time.monotonic()
     _check_paired(asked.recipe)
-    steps = Steps(asked.recipe.limits, verbose=asked.verbose)
+    steps = asked.steps()
     with TemporaryDirectory(prefix="compress-") as scratch, steps.of(f"{asked.source} and {other}"):
         folder = Path(scratch)
         names = [(asked.source, "before"), (other, "after")]

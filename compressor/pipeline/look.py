@@ -98,6 +98,8 @@ def _inspect(
 ) -> Inspected:
     model = graph.open_model(path)
     shapes = settle(model.inputs, given, {}) if given or _is_settled(model) else None
+    if prune:
+        _check_runs(model, shapes)
     channels = _prunable(path, shapes) if prune else None
     refusals = None if devices is None else _refusals(model, given, devices)
     described = graph.at_shapes(model, shapes) if shapes else model
@@ -110,10 +112,24 @@ def _refusals(model: Model, given: Shapes, devices: tuple[str, ...]) -> tuple[Re
     return check.refusals(model.path, provider.capabilities(devices).values(), profiled)
 
 
+def _check_runs(model: Model, shapes: Shapes | None) -> None:
+    """Make sure that the graph fits together, as following its channels takes for granted."""
+    if shapes is None:
+        runtime.load(model.path, runtime.options(1, spinning=False)).close()
+    else:
+        runtime.check_runs(model.path, next(iter(samples.synthetic(model.inputs, shapes, 1, 0, {}))))
+
+
 def _prunable(path: Path, shapes: Shapes | None) -> tuple[Channels, ...]:
     with TemporaryDirectory() as folder:
-        graph.normalise(path, normalised := Path(folder) / path.name)
-        return stages.removable(normalised, shapes)
+        graph.normalise(path, normalised := Path(folder) / "model.onnx")
+        try:
+            return stages.removable(normalised, shapes)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            if shapes is not None:  # it was run
+                raise
+            reason = f"shapes in the graph contradict each other ({error!r}); give --shape, so that it can be run"
+            raise RungError(reason) from error
 
 
 def _is_settled(model: Model) -> bool:

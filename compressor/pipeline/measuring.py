@@ -47,7 +47,7 @@ class Scene:
 
 def scene(plan: Plan, run: Path) -> Scene:
     """Give the scene that a plan sets, raw latencies kept nowhere."""
-    main = Point("", plan.shapes, plan.calibration)
+    main = Point("", plan.shapes, plan.measured)
     return Scene(plan.recipe, (main, *plan.points), run, ratios=gates.ratios(plan.recipe.gates))
 
 

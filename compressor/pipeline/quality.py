@@ -36,7 +36,7 @@ class Scoring:
         """Score recorded outputs against the labels, or against the original's outputs."""
         if self.wanted is None:
             return None
-        return score.score(self.wanted, before.open(), now.open(), self.samples.labels())
+        return score.score(self.wanted, before.open(), now.open(), self.samples.labels(), before.uneven)
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ def quality(built: Built, scoring: Scoring, before: score.Recorded | None, run: 
     recorded = yield from _recorded(built, scoring.samples, run, folder / "real")
     if before is None:
         return Quality(recorded, _baseline_score(scoring, recorded))
+    recorded.check_like(before)
     found = _candidate_score(scoring, before, recorded)
     if found and scoring.exact:
         found = replace(found, emulated=found.value)
@@ -104,6 +105,11 @@ def _recorded(built: Built, samples: Samples, run: Path, folder: Path) -> Work[s
 
 
 def _candidate_score(scoring: Scoring, before: score.Recorded, recorded: score.Recorded) -> Score | None:
+    if scoring.wanted and score.metric(scoring.wanted.metric).reference and score.mute(before.open(), before.shapes):
+        raise RungError(
+            "the original model gives the same for every sample, or for every class, so that nothing can be seen by "
+            "comparing: give samples that differ, or the trained weights"
+        )
     try:
         return scoring.score(before, recorded)
     except InputError as error:  # the metric took the baseline's outputs, so it is the candidate's that are wrong

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from compressor import formats, isolation, plan, recipe, registry, workspace
+from compressor import formats, isolation, plan, recipe, registry, runtime, workspace
 from compressor.errors import InputError, MachineError, PublishError, RungError
 from compressor.pipeline import choose
 from compressor.pipeline.climb import climb
+from compressor.pipeline.export import exported
 from compressor.pipeline.summary import data, original
 from compressor.plan import Job, Plan
 from compressor.records import Artifact, Progress, Report, Trial, Work
@@ -49,12 +50,16 @@ def prepare(request: Request) -> Work[Plan]:
         InputError: The recipe, the model or the data are wrong.
         MachineError: This machine lacks what is asked for.
     """
+    workspace.check_temporary()
+    job, notes = yield from exported(request.job, verbose=request.verbose)
     yield Progress("plan")
-    limits = request.job.recipe.limits
+    limits, environment = job.recipe.limits, runtime.custom_ops.environment(plan.libraries(job.recipe, job.folder))
+    work = isolation.call(plan.make, job, limits=limits, verbose=request.verbose, environment=environment)
     try:
-        return (yield from isolation.call(plan.make, request.job, limits=limits, verbose=request.verbose)).value
+        settled = (yield from work).value
     except RungError as error:  # there is no rung yet
-        raise InputError(f"{request.job.model}: planning failed: {error}") from error
+        raise InputError(f"{job.model}: planning failed: {error}") from error
+    return replace(settled, warnings=(*notes, *settled.warnings))
 
 
 def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Result]:
@@ -88,7 +93,7 @@ def publish(result: Result, *, verbose: bool = False) -> Work[Result]:
     if result.registry is None:
         return result
     yield Progress("publish")
-    limits = isolation.Limits.model_validate(result.report.recipe["limits"])
+    limits = isolation.Limits.model_validate(result.report.recipe.get("limits", {}))
     arguments = (result.registry, result.report, result.folder)
     try:
         step = yield from isolation.call(registry.record, *arguments, limits=limits, verbose=verbose)

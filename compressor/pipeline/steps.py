@@ -6,7 +6,7 @@ What holds for every call of a command is a field of `Steps`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar, overload
@@ -22,9 +22,10 @@ T = TypeVar("T")
 class Steps:
     """Calls pieces of work under names; `now` is the one that is running, or that failed."""
 
-    def __init__(self, limits: Limits, *, verbose: bool) -> None:
-        """Take what every piece of work may use, and whether vendors may print."""
+    def __init__(self, limits: Limits, *, verbose: bool, environment: Mapping[str, str] | None = None) -> None:
+        """Take what every piece of work may use, whether vendors may print, and variables for the children."""
         self.limits, self.verbose, self.now = limits, verbose, ""
+        self.environment = environment or {}
 
     @overload
     def call(
@@ -44,7 +45,7 @@ class Steps:
             return replace(progress, step=step if progress.step == own else f"{step}, {progress.step}")
 
         yield Progress(step)
-        called = isolation.call(piece, *arguments, limits=limits, verbose=self.verbose)
+        called = isolation.call(piece, *arguments, limits=limits, verbose=self.verbose, environment=self.environment)
         return (yield from relayed(called, under))
 
     @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from compressor.pipeline.steps import Steps
 from compressor.plan import Origin
 from compressor.recipe import Recipe
 from compressor.records import Artifact, File, Model, Report, Work
+from compressor.runtime.custom_ops import CUSTOM_OPS, SEPARATOR
 from compressor.runtime.session import CPU, PROVIDERS
 from compressor.samples import Preprocess
 
@@ -74,9 +75,22 @@ def resolve(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Su
     """Find what a source names; a registered model is fetched into a folder of its own in `folder`.
 
     Raises:
-        InputError: It names nothing that can be measured.
+        InputError: It names nothing that can be measured, or with it come libraries that nobody said to trust.
         MachineError: The registry does not answer.
     """
+    found = yield from _resolved(source, uri, folder, steps)
+    if not (libraries := (found.options or {}).get(CUSTOM_OPS)):
+        return found
+    if not runtime.custom_ops.named(steps.environment):
+        beside = found.path.with_name(libraries.partition(SEPARATOR)[0])
+        raise InputError(
+            f"{source}: needs the custom operators of {libraries!r}, code that is never run unasked: give "
+            f"--custom-ops {beside} if you trust it"
+        )
+    return replace(found, options={name: value for name, value in (found.options or {}).items() if name != CUSTOM_OPS})
+
+
+def _resolved(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Subject]:
     if source.startswith(_REGISTERED):
         model = _report_or_model((yield from _fetched(source, uri, folder, steps)))
         name = re.split("[@/]", source.removeprefix(_REGISTERED))[0]
@@ -182,4 +196,6 @@ def _is_option(name: object, value: object) -> bool:
         return False
     if name in _NUMBERS:
         return value.isascii() and value.isdigit() and len(value) <= len("4096") and int(value) <= _MOST_THREADS
+    if name == CUSTOM_OPS:
+        return all(library not in {"", ".."} and Path(library).name == library for library in value.split(SEPARATOR))
     return value in PROVIDERS.values() if name == _PROVIDERS else name in _OPTIONS

@@ -13,8 +13,9 @@ from compressor import graph, samples
 from compressor.errors import InputError
 from compressor.recipe import Calibration, Recipe
 from compressor.records import Model, Shapes
-from compressor.samples import Preprocess, Samples
+from compressor.samples import Preprocess, Samples, Seen
 from compressor.score.text import symbols
+from compressor.units import write_shape
 
 _SYNTHETIC = 32
 _SHARED = 0.05
@@ -37,7 +38,7 @@ class Files:
 
     calibration: Path
     evaluation: Path
-    observed: Shapes
+    observed: Seen
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,12 @@ class Origin:
 
 @dataclass(frozen=True)
 class Sets:
-    """The samples of a run; calibration and evaluation share none."""
+    """The samples of a run; calibration and evaluation share none. `measured`: those of the shapes that are timed."""
 
     calibration: Samples
     evaluation: Samples | None
     warnings: tuple[str, ...]
+    measured: Samples
 
 
 def inherited(recipe: Recipe, origin: Origin | None) -> Recipe:
@@ -85,6 +87,13 @@ def files(recipe: Recipe, model: Model, folder: Path, origin: Origin | None = No
     return Files(one, other, samples.observed_shapes(one, model.inputs, asked.preprocess))
 
 
+def seen(found: Files | None, hinted: Shapes) -> Seen:
+    """Give what samples tell of shapes; what is hinted, where they tell nothing or differ."""
+    told = found.observed if found else {}
+    clear = {name: sizes for name, sizes in told.items() if all(isinstance(size, int) for size in sizes)}
+    return {**told, **hinted, **clear}
+
+
 def sets(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> Sets:
     """Read the samples' descriptions, keep the two sets apart, and check every sample once.
 
@@ -92,16 +101,18 @@ def sets(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> S
         InputError: A file does not serve the model, a value is not finite, or both sets hold the same samples.
     """
     if found is None:
-        return Sets(made_up(recipe, model, shapes), None, (_NO_DATA.format(name=model.path.stem),))
+        return _without(made_up(recipe, model, shapes), _NO_DATA.format(name=model.path.stem))
     calibration, evaluation, shared = _apart(found, recipe, model, shapes)
     notes = list(shared)
     for one in filter(None, (calibration, evaluation)):
         one.check()
         notes += one.notes
     if evaluation is None:
-        notes.append(f"{found.calibration}: a single sample cannot both calibrate and score; accuracy is unknown")
+        why = "no sample is left to score" if shared else "a single sample cannot both calibrate and score"
+        notes.append(f"{found.calibration}: {why}; accuracy is unknown")
     notes += samples.doubts(calibration, evaluation)
-    return Sets(calibration, evaluation, tuple(dict.fromkeys(notes)))
+    measured, told = _measured(calibration, recipe, model, shapes)
+    return Sets(calibration, evaluation, tuple(dict.fromkeys((*notes, *told))), measured)
 
 
 def compared(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> Sets:
@@ -111,14 +122,15 @@ def compared(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) 
         InputError: As for `sets`.
     """
     if found is None:
-        return Sets(made_up(recipe, model, shapes), None, (_UNSCORED,))
+        return _without(made_up(recipe, model, shapes), _UNSCORED)
     asked = recipe.data.evaluation
     if asked is None or recipe.data.calibration is not None:
         return sets(found, recipe, model, shapes)
     named = _read(found.evaluation, recipe, model, shapes)
     named = named.take(asked.samples or len(named), recipe.seed)
     named.check()
-    return Sets(named, named, named.notes)
+    measured, told = _measured(named, recipe, model, shapes)
+    return Sets(named, named, (*named.notes, *told), measured)
 
 
 def busying(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -> Sets:
@@ -128,11 +140,12 @@ def busying(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) -
         InputError: A file does not serve the model, or a value is not finite.
     """
     if found is None:
-        return Sets(made_up(recipe, model, shapes), None, (_MADE_UP,))
+        return _without(made_up(recipe, model, shapes), _MADE_UP)
     whole = _read(found.calibration, recipe, model, shapes)
-    few = replace(whole, indices=whole.indices[:_CHECKED])
+    few, told = _measured(whole, recipe, model, shapes)
+    few = replace(few, indices=few.indices[:_CHECKED])
     few.check()
-    return Sets(few, None, few.notes)
+    return Sets(few, None, (*few.notes, *told), few)
 
 
 def made_up(recipe: Recipe, model: Model, shapes: Shapes) -> Samples:
@@ -152,7 +165,9 @@ def at_shapes(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes)
         whole = _read(found.calibration, recipe, model, shapes)
     except InputError as error:  # they serve at the main shapes
         return made_up(recipe, model, shapes), str(error)
-    return replace(whole, indices=whole.indices[:_CHECKED]), None
+    if (there := whole.at(shapes)) is None:
+        return made_up(recipe, model, shapes), f"{found.calibration}: no sample has these shapes"
+    return replace(there, indices=there.indices[:_CHECKED]), None
 
 
 def resolved(sets: Sets, recipe: Recipe, folder: Path) -> Mapping[str, object]:
@@ -173,14 +188,34 @@ def resolved(sets: Sets, recipe: Recipe, folder: Path) -> Mapping[str, object]:
 
 
 def located(path: Path, folder: Path) -> Path:
-    """Find a path of the recipe: from the recipe's folder, else from the working folder."""
+    """Find a path of the recipe: from the recipe's folder, else from the working folder; the name of a function stays.
+
+    Raises:
+        InputError: There is nothing there.
+    """
     places = [place / path for place in (folder, Path.cwd())]
     try:
         if found := next((place for place in places if place.exists()), None):
             return found.resolve()
     except OSError as error:
         raise InputError(f"{str(path)[:200]}: no path ({error.strerror})") from error
+    if samples.is_name(path):
+        return path
     raise InputError(f"{path}: no such file or folder; looked for {' and '.join(map(str, dict.fromkeys(places)))}")
+
+
+def _without(made: Samples, warning: str) -> Sets:
+    return Sets(made, None, (warning,), made)
+
+
+def _measured(whole: Samples, recipe: Recipe, model: Model, shapes: Shapes) -> tuple[Samples, tuple[str, ...]]:
+    """Give the samples that are timed, of the shapes that are measured, or made-up ones with a warning."""
+    found = whole.at(shapes)
+    if found is not None:
+        return found, ()
+    listed = ", ".join(f"{name} {write_shape(dims)}" for name, dims in shapes.items())
+    told = f"{whole.source.source}: no sample has the measured shapes ({listed}): latency is measured on made-up inputs"
+    return made_up(recipe, model, shapes), (told,)
 
 
 def _read(path: Path, recipe: Recipe, model: Model, shapes: Shapes) -> Samples:

@@ -6,34 +6,42 @@ Another way to learn a dimension is a line in `_dimension`.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 
 from compressor.errors import InputError
 from compressor.records import Shapes, Tensor
+from compressor.samples import Seen
 from compressor.units import write_shape
 
-Dimension = int | str | None
+Dimension = int | str | tuple[int, int] | None
+_MOST = 2**31
+"""Numbers of one input."""
 
 
-def settle(inputs: Sequence[Tensor], given: Shapes, observed: Shapes) -> Shapes:
+def settle(inputs: Sequence[Tensor], given: Shapes, observed: Seen) -> Shapes:
     """Give a static shape for every input.
 
-    A symbol has one value wherever it stands. The first axis defaults to 1.
+    A symbol has one value wherever it stands. The first axis defaults to 1, and its symbol, where that can only be the
+    batch, does so elsewhere too.
 
     Args:
         inputs: The graph's inputs.
         given: Shapes that the recipe states.
-        observed: The shape of one sample of some inputs, with or without its first axis.
+        observed: The shape of one sample of some inputs, with or without its first axis; what differs from sample to
+            sample settles nothing.
 
     Raises:
         InputError: A given shape does not fit, or a dimension stays unknown.
     """
     _check_names(inputs, given)
-    _check_positive(given)
-    symbols = _symbols(inputs, given, observed)
+    _check_batch(given)
+    symbols = {**_batch(inputs), **_symbols(inputs, given, observed)}
     shapes = {t.name: _dimensions(t, _known(t, given, observed), symbols) for t in inputs}
-    _check_settled(inputs, shapes)
-    return {name: tuple(d for d in dims if isinstance(d, int)) for name, dims in shapes.items()}
+    _check_settled(inputs, shapes, observed)
+    settled = {name: tuple(d for d in dims if isinstance(d, int)) for name, dims in shapes.items()}
+    _check_small(settled)
+    return settled
 
 
 def at_batch(inputs: Sequence[Tensor], shapes: Shapes, batch: int) -> Shapes:
@@ -72,6 +80,15 @@ def restated(inputs: Sequence[Tensor], shapes: Shapes, given: Shapes) -> Shapes:
     return settle(inputs, {**shapes, **rest, **given}, {})
 
 
+def _batch(inputs: Sequence[Tensor]) -> dict[str, int]:
+    """Give 1 for the symbol of the batch: that of every open first axis, and never a second time in the same input."""
+    firsts = {t.shape[0] for t in inputs if t.shape and not isinstance(t.shape[0], int)}
+    symbol = firsts.pop() if len(firsts) == 1 else None
+    if symbol is None or any(symbol in t.shape[1:] for t in inputs if t.shape and t.shape[0] == symbol):
+        return {}
+    return {symbol: 1}
+
+
 def _fixed(inputs: Sequence[Tensor]) -> str:
     tensor = next((tensor for tensor in inputs if tensor.shape), None)
     if tensor is None:
@@ -82,7 +99,7 @@ def _fixed(inputs: Sequence[Tensor]) -> str:
     )
 
 
-def _known(tensor: Tensor, given: Shapes, observed: Shapes) -> tuple[Dimension, ...]:
+def _known(tensor: Tensor, given: Shapes, observed: Seen) -> tuple[Dimension, ...]:
     """Give what recipe and samples say of each dimension."""
     rank = None if tensor.shape is None else len(tensor.shape)
     if tensor.name in given:
@@ -94,7 +111,7 @@ def _known(tensor: Tensor, given: Shapes, observed: Shapes) -> tuple[Dimension, 
     return sample if rank is None or len(sample) == rank else (None, *sample)
 
 
-def _symbols(inputs: Sequence[Tensor], given: Shapes, observed: Shapes) -> dict[str, int]:
+def _symbols(inputs: Sequence[Tensor], given: Shapes, observed: Seen) -> dict[str, int]:
     bound: dict[str, tuple[int, str]] = {}
     for tensor in inputs:
         for symbol, value in zip(tensor.shape or (), _known(tensor, given, observed), strict=False):
@@ -132,10 +149,10 @@ def _check_names(inputs: Sequence[Tensor], given: Shapes) -> None:
             raise InputError(f"shapes: the model has no input {name!r}; {hint}")
 
 
-def _check_positive(given: Shapes) -> None:
+def _check_batch(given: Shapes) -> None:
     for name, dims in given.items():
-        if 0 in dims:
-            raise InputError(f"shapes.{name}: expected dimensions of at least 1, found {write_shape(dims)}")
+        if dims and not dims[0]:
+            raise InputError(f"shapes.{name}: expected a first axis of at least 1, found {write_shape(dims)}")
 
 
 def _check_given(tensor: Tensor, given: tuple[int, ...]) -> None:
@@ -150,26 +167,51 @@ def _check_given(tensor: Tensor, given: tuple[int, ...]) -> None:
         )
 
 
-def _check_settled(inputs: Sequence[Tensor], shapes: Mapping[str, Sequence[Dimension]]) -> None:
-    if empty := next((tensor for tensor in inputs if 0 in shapes[tensor.name]), None):
+def _check_settled(inputs: Sequence[Tensor], shapes: Mapping[str, Sequence[Dimension]], observed: Seen) -> None:
+    if inputs and all(0 in shapes[tensor.name] for tensor in inputs):  # one that is empty may be a cache at its start
+        empty = inputs[0]
         raise InputError(
-            f"input {empty.name!r} is {_written(empty.shape)}: it holds nothing, so nothing can be measured"
+            f"input {empty.name!r} is {_written(empty.shape)}: it holds nothing, so nothing can be measured; export "
+            "the model with a batch of 1 or more, or a dynamic one"
         )
     open_ = [t for t in inputs if t.shape is None and not shapes[t.name]] + [
         t for t in inputs if any(not isinstance(d, int) for d in shapes[t.name])
     ]
     if open_:
-        listed = "; ".join(f"{t.name} is {_written(t.shape)}" for t in open_)
-        name, example = open_[0].name, _example(shapes[open_[0].name])
+        listed = "; ".join(f"{t.name} is {_written(t.shape)}{_ranging(observed.get(t.name, ()))}" for t in open_)
+        first = open_[0]
+        example = _example(shapes[first.name], _known(first, {}, observed))
         raise InputError(
             f"the model leaves dimensions open that no sample settles: {listed}. State them, for instance "
-            f"--shape {name}={example}, or under shapes in the recipe"
+            f"--shape {first.name}={example}, or under shapes in the recipe"
         )
+
+
+def _check_small(shapes: Shapes) -> None:
+    for name, dims in shapes.items():
+        if math.prod(dims) > _MOST:
+            raise InputError(
+                f"input {name!r} would be {write_shape(dims)}, more than {_MOST:,} numbers; give smaller dimensions, "
+                "or export the model with dynamic ones"
+            )
 
 
 def _written(shape: Sequence[Dimension] | None) -> str:
     return "of unknown rank" if shape is None else "x".join("?" if d is None else str(d) for d in shape) or "a scalar"
 
 
-def _example(dims: Sequence[Dimension]) -> str:
-    return "x".join(str(d) if isinstance(d, int) else "224" for d in dims) or "1x3x224x224"
+def _ranging(sample: Sequence[int | tuple[int, int]]) -> str:
+    """Say between which shapes samples lie, if they differ."""
+    if not any(isinstance(size, tuple) for size in sample):
+        return ""
+    least, most = (
+        write_shape(tuple(size[end] if isinstance(size, tuple) else size for size in sample)) for end in (0, 1)
+    )
+    return f", its samples are from {least} to {most}"
+
+
+def _example(dims: Sequence[Dimension], known: Sequence[Dimension]) -> str:
+    """Write a shape with what is settled, the greatest that was seen, or a usual size."""
+    most = [size[1] if isinstance(size, tuple) else 224 for size in known]
+    sizes = (dim if isinstance(dim, int) else size for dim, size in zip(dims, most, strict=True))
+    return "x".join(map(str, sizes)) or "1x3x224x224"

@@ -16,13 +16,15 @@ from compressor.engines import Engine, Settled, Tensorrt
 from compressor.engines.tensorrt import profiles
 from compressor.engines.tensorrt.profiles import Profile
 from compressor.errors import InputError
+from compressor.export import Source
 from compressor.plan import data
 from compressor.plan.data import Files, Origin, Sets
 from compressor.plan.dims import at_batch, settle
+from compressor.plan.libraries import libraries
 from compressor.plan.points import Point, points
 from compressor.plan.threads import oversubscribed
 from compressor.recipe import ENGINE_LADDER, LADDER, Recipe, Rung
-from compressor.records import Environment, Feeds, Model, Shapes
+from compressor.records import Environment, Model, Shapes
 from compressor.samples import Samples
 from compressor.schemes import Scheme
 from compressor.stages import Prune, Quantize
@@ -50,6 +52,7 @@ class Job:
     batch: int | None = None
     origin: Origin | None = None
     profiles: tuple[Profile, ...] = ()
+    source: Source | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Plan:
     points: tuple[Point, ...]
     calibration: Samples
     evaluation: Samples | None
+    measured: Samples
     metric: str | None
     steady: bool
     environment: Environment
@@ -80,10 +84,11 @@ def make(job: Job) -> Plan:
     recipe, uri = _registered(job)
     recipe = _located(_laddered(data.inherited(recipe, job.origin)), job.folder)
     workspace.check_writable(job.reports, "choose another --output")
+    runtime.custom_ops.check()
     unshaped = graph.open_model(job.model.absolute())
     files = data.files(recipe, unshaped, job.folder, job.origin)
     hints = profiles.hinted(job.profiles or getattr(recipe.engine, "profiles", ()), unshaped.inputs)
-    shapes = settle(unshaped.inputs, recipe.shapes, {**hints, **(files.observed if files else {})})
+    shapes = settle(unshaped.inputs, recipe.shapes, data.seen(files, hints))
     shapes = shapes if job.batch is None else at_batch(unshaped.inputs, shapes, job.batch)
     model = graph.at_shapes(unshaped, shapes)
     sets = _sets(job)(files, recipe, model, shapes)
@@ -112,6 +117,7 @@ def make(job: Job) -> Plan:
         points=stated,
         calibration=sets.calibration,
         evaluation=sets.evaluation if metric else None,
+        measured=sets.measured,
         metric=metric,
         steady=steady,
         environment=environment,
@@ -137,13 +143,14 @@ def _laddered(recipe: Recipe) -> Recipe:
 
 
 def _located(recipe: Recipe, folder: Path) -> Recipe:
-    """Let files that engines name be looked for where the recipe's other paths start."""
+    """Let files that engines name, and libraries, be looked for where the recipe's other paths start."""
 
     def at(engine: Engine | None) -> Engine | None:
         return engine.located(folder) if isinstance(engine, Tensorrt) else engine
 
     rungs = tuple(rung.model_copy(update={"engine": at(rung.engine)}) for rung in recipe.rungs)
-    return recipe.model_copy(update={"engine": at(recipe.engine), "rungs": rungs})
+    update = {"engine": at(recipe.engine), "rungs": rungs, "custom_ops": libraries(recipe, folder)}
+    return recipe.model_copy(update=update)
 
 
 def _registered(job: Job) -> tuple[Recipe, str | None]:
@@ -152,7 +159,7 @@ def _registered(job: Job) -> tuple[Recipe, str | None]:
     uri = registry.locate(asked.uri, job.reports)
     if uri:
         registry.check(uri)
-    shown = registry.public(uri) if uri else "none"
+    shown = registry.public(uri, uri) if uri else "none"
     settled = asked.model_copy(update={"uri": shown, "name": asked.name or registry.model_name(job.model.stem)})
     return job.recipe.model_copy(update={"registry": settled}), uri
 
@@ -194,11 +201,13 @@ def _metric(recipe: Recipe, model: Model, sets: Sets) -> tuple[str | None, bool]
     outputs = runtime.check_runs(model.path, feeds)
     if recipe.data.metric is not None:
         score.metric(recipe.data.metric)
-    steady = _agrees_with_itself(model.path, feeds)
+    with closing(runtime.load(model.path, runtime.options(1, spinning=False))) as session:
+        steady = score.deterministic(session, feeds)
+        uneven = score.uneven(session, sets.evaluation or sets.calibration)
     rows = score.rows(outputs, sets.calibration.per_feed)
     if sets.evaluation is None or not rows:
         return None, steady
-    metric = score.choose(rows, sets.evaluation.labels(), recipe.data.metric)
+    metric = score.choose(rows, sets.evaluation.labels(), recipe.data.metric, uneven)
     return (metric if steady or not score.metric(metric).reference else None), steady
 
 
@@ -214,18 +223,13 @@ def _doubts(asked: str | None, model: Model, sets: Sets, metric: str | None, *, 
         yield "no output of the model holds numbers that can be scored; accuracy is unknown"
     summary = graph.summary(model.path)
     for name in summary.training:
-        yield f"{name} was exported in training mode and uses the statistics of each batch: export it for inference"
+        yield f"{name} was exported in training mode, where the batch or chance counts: export it for inference"
     if not steady:
         operators = ", ".join(summary.random) or "some operator"
         yield (
             f"the original model gives other outputs when it is run again on the same input ({operators}): outputs "
             "cannot be compared one by one, only a metric on labels can judge it"
         )
-
-
-def _agrees_with_itself(path: Path, feeds: Feeds) -> bool:
-    with closing(runtime.load(path, runtime.options(1, spinning=False))) as session:
-        return score.deterministic(session, feeds)
 
 
 def _engine(engine: Engine, model: Model, shapes: Sequence[Shapes]) -> Settled:
@@ -238,6 +242,8 @@ def _engine(engine: Engine, model: Model, shapes: Sequence[Shapes]) -> Settled:
 def _target(recipe: Recipe) -> str:
     """Give the kind of machine that the model is for, which an engine of TensorRT says too."""
     engines = (recipe.engine, *(rung.engine for rung in recipe.rungs))
+    if recipe.custom_ops and (recipe.target == _TENSORRT or any(isinstance(engine, Tensorrt) for engine in engines)):
+        raise InputError("custom_ops: libraries of ONNX Runtime, which TensorRT does not load; choose another target")
     if not any(isinstance(engine, Tensorrt) for engine in engines) or recipe.target == _TENSORRT:
         return recipe.target
     if recipe.target != schemes.AUTO or not isinstance(recipe.engine, Tensorrt):

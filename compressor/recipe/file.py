@@ -16,9 +16,12 @@ from pydantic import ValidationError
 from compressor.errors import InputError
 from compressor.recipe.tree import Recipe
 from compressor.recipe.words import said
+from compressor.units import human_bytes
 
 SCHEMA_ID = "urn:compressor:recipe:v1"
 _SHOWN = 5
+_MOST_BYTES = 2**20
+_MOST_VALUES = 20_000
 _TEXT = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"})
 Location = Sequence[int | str]
 
@@ -30,9 +33,13 @@ def read(path: Path) -> Recipe:
         InputError: It is not there, no YAML, or not a recipe; each problem with its line and what was expected.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:  # which may be any, such as /dev/zero
+            data = file.read(_MOST_BYTES + 1)
+        text = data.decode()
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as a recipe ({error}); `compress recipe init` writes one") from error
+    if len(data) > _MOST_BYTES:
+        raise InputError(f"{path}: expected a recipe of at most {human_bytes(_MOST_BYTES)}, found more")
     return parse(text, str(path))
 
 
@@ -40,6 +47,7 @@ def parse(text: str, name: str) -> Recipe:
     """Read a recipe from YAML text; `name` stands before every message."""
     try:
         root = yaml.compose(text, yaml.SafeLoader)
+        _check_expanded(root, name)
         content = yaml.load(text, _Strict)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         raise InputError(f"{name}: {_yaml_problem(error)}") from error
@@ -53,7 +61,7 @@ def parse(text: str, name: str) -> Recipe:
         problems.sort(key=lambda problem: _line(root, problem["loc"]))
         lines = [f"{name}:{_line(root, p['loc'])}: recipe{_dotted(p['loc'])}: {_said(p)}" for p in problems]
         more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-        raise InputError("\n".join([*lines[:_SHOWN], *more])) from error
+        raise InputError(*lines[:_SHOWN], *more) from error
 
 
 def write(recipe: Recipe, *, everything: bool = True) -> str:
@@ -79,6 +87,23 @@ def schema() -> dict[str, Any]:
         "$id": SCHEMA_ID,
         **Recipe.model_json_schema(by_alias=True, mode="serialization"),  # defaults as people write them
     }
+
+
+def _check_expanded(root: yaml.Node | None, name: str) -> None:
+    """Return if aliases repeat no more than a person could have written; ten lines of them can stand for billions."""
+    sizes: dict[int, int | None] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = None
+            parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+            sizes[id(node)] = 1 + sum(map(size, parts)) if isinstance(node, yaml.CollectionNode) else 1
+        if (known := sizes[id(node)]) is None:
+            raise InputError(f"{name}:{node.start_mark.line + 1}: what is anchored here holds itself; write it out")
+        return known
+
+    if root is not None and (found := size(root)) > _MOST_VALUES:
+        raise InputError(f"{name}: its aliases stand for {found} values, expected at most {_MOST_VALUES}; write it out")
 
 
 class _Strict(yaml.SafeLoader):

@@ -50,6 +50,7 @@ class Overrides:
     profiles: tuple[str, ...] = ()
     precision: str | None = None
     metric: str | None = None
+    custom_ops: tuple[Path, ...] = ()
 
 
 def override(recipe: Recipe, given: Overrides) -> Recipe:
@@ -68,6 +69,7 @@ def override(recipe: Recipe, given: Overrides) -> Recipe:
             "target": recipe.target if given.target is None else _target(given.target),
             "load": _load(recipe.load, given),
             "limits": _changed(recipe.limits, "--duration", measure=given.duration),
+            "custom_ops": given.custom_ops or recipe.custom_ops,
         }
     )
 

@@ -27,14 +27,18 @@ FilePath = Annotated[Path, PlainSerializer(str, return_type=str)]
 
 
 class Calibration(BaseModel, frozen=True, extra="forbid"):
-    """Inputs that settle the quantization ranges; no labels needed. 300 images gained nothing over 100."""
+    """Inputs that settle the quantization ranges; no labels needed. 300 images gained nothing over 100.
+
+    `path`: a .csv, .npy, .npz or .parquet file, a folder or zip of images, .npy or .npz files, or
+    `package.module:function`, which gives samples.
+    """
 
     path: FilePath
     samples: int = Field(default=200, ge=1)
 
 
 class Evaluation(BaseModel, frozen=True, extra="forbid"):
-    """Inputs that are scored before and after; `samples` None: all of them."""
+    """Inputs that are scored before and after, in the same forms; `samples` None: all of them."""
 
     path: FilePath
     samples: int | None = Field(default=None, ge=1)
@@ -111,6 +115,10 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
         json_schema_extra={"enum": [schemes.AUTO, *(scheme.name for scheme in schemes.SCHEMES)]},
     )
     engine: Engine = Auto()
+    custom_ops: tuple[FilePath, ...] = Field(
+        default=(),
+        description="Libraries of custom operators, loaded into every session and kept beside artifacts.",
+    )
     load: Load = Closed()
     others: tuple[At, ...] = Field(default=(), description="Further batch sizes and shapes that are measured.")
     rungs: tuple[Rung, ...] = Field(default=LADDER, min_length=1)

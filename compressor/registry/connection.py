@@ -35,7 +35,7 @@ def connected(uri: str, refusal: Callable[[str], CompressorError]) -> Iterator[A
         CompressorError: MLflow refused; what `refusal` makes of its reason.
     """
     _import_quietly()
-    with _translated(refusal), _alone(database(uri)):
+    with _translated(uri, refusal), _alone(database(uri)):
         yield _open(uri)
 
 
@@ -61,7 +61,7 @@ def _import_quietly() -> None:
 
 
 @contextmanager
-def _translated(refusal: Callable[[str], CompressorError]) -> Iterator[None]:
+def _translated(uri: str, refusal: Callable[[str], CompressorError]) -> Iterator[None]:
     from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -69,7 +69,7 @@ def _translated(refusal: Callable[[str], CompressorError]) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, CommandError, OSError) as error:
-        raise refusal(public(str(error).strip().partition("\n")[0])) from error
+        raise refusal(public(str(error).strip().partition("\n")[0], uri)) from error
 
 
 def _alone(file: Path | None) -> AbstractContextManager[Any]:

@@ -11,7 +11,7 @@ import socket
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import urlopen
 
 from pydantic import BaseModel, field_validator
@@ -25,6 +25,17 @@ _SQLITE_MAGIC = b"SQLite format 3\0"
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _MANAGED = ("databricks",)
 _SERVER_ERROR = 500
+_USER = re.compile(r"(?<!sqlite://)(?<=://)[^\s'\"]*@")
+_BARE_USER = re.compile(r"(?<![^\s'\"(])[^\s'\"/:@]+:(?!/)[^\s'\"]+@")
+"""Without a scheme, as drivers of databases write it; a tensor may be called so too."""
+_QUERY = re.compile(r"((?<!sqlite)://[^\s?'\"]*)\?[^\s'\")]*")
+_VARIABLES = (
+    *("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "DATABRICKS_TOKEN", "DATABRICKS_CLIENT_SECRET"),
+    *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCESS_KEY"),
+)
+_HIDDEN = "***"
+_SHORTEST_SECRET = 3
+"""Characters; a shorter one would tear other words apart."""
 
 
 class Registry(BaseModel, frozen=True, extra="forbid"):
@@ -66,7 +77,7 @@ def check(uri: str) -> None:
     scheme = place.scheme.partition("+")[0]
     if scheme == "file" or (not scheme and uri not in _MANAGED):
         raise InputError(
-            f"registry.uri: expected a server or a database, found the folder {uri!r}, where MLflow no longer "
+            f"registry.uri: expected a server or a database, found the folder {public(uri)!r}, where MLflow no longer "
             "keeps runs: use sqlite:///mlflow.db"
         )
     if scheme in ("http", "https"):
@@ -85,9 +96,27 @@ def database(uri: str) -> Path | None:
     return Path(uri.removeprefix(_SQLITE).partition("?")[0]).absolute() if uri.startswith(_SQLITE) else None
 
 
-def public(text: str) -> str:
-    """Leave out the users and passwords of URIs, so that the text may stand in messages and reports."""
-    return re.sub(r"(?<=://)[^/\s]*@", "", text)
+def public(text: str, uri: str = "") -> str:
+    """Leave out users, passwords and queries of URIs, so that the text may stand in messages and reports.
+
+    What the environment holds to log in with goes too, and the password in `uri` wherever it stands.
+    """
+    for secret in sorted(filter(None, (*_secrets(uri), *map(os.environ.get, _VARIABLES))), key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN)
+    text = _USER.sub("", text)
+    text = _BARE_USER.sub("", text) if uri else text
+    return _QUERY.sub(r"\1", text)
+
+
+def _secrets(uri: str) -> tuple[str, ...]:
+    """Give the password of a URI and the values of its query, as they stand there and decoded."""
+    _, mark, place = uri.partition("://")
+    if not mark or uri.startswith(_SQLITE):
+        return ()
+    user, _, rest = place.rpartition("@")
+    values = (pair.partition("=")[2] for pair in rest.partition("?")[2].split("&"))
+    found = [value for value in (user.partition(":")[2], *values) if len(value) >= _SHORTEST_SECRET]
+    return (*found, *map(unquote, found))
 
 
 def _check_server(uri: str) -> None:
@@ -111,7 +140,7 @@ def _parts(uri: str) -> SplitResult:
         place = urlsplit(uri)
         _ = place.port  # it is read only when it is asked for
     except ValueError as error:
-        raise InputError(f"registry.uri: expected a URI, found {public(uri)!r} ({error})") from error
+        raise InputError(f"registry.uri: expected a URI, found {public(uri)!r}") from error
     return place
 
 

@@ -224,7 +224,7 @@ def _registration(client: Any, uri: str, report: Report, run_id: str) -> Registr
     name = _model_name(report)
     versions = client.search_model_versions(f"run_id = '{run_id}'")
     if not versions:
-        return Registration(public(uri), run_id, name, None, None)
+        return Registration(public(uri, uri), run_id, name, None, None)
     version = client.get_model_version(name, versions[0].version)
     alias = _CHAMPION if _CHAMPION in version.aliases else None
-    return Registration(public(uri), run_id, name, str(version.version), alias)
+    return Registration(public(uri, uri), run_id, name, str(version.version), alias)

@@ -33,7 +33,7 @@ _CPU = "CPUExecutionProvider"
 _MODEL_FILE = "model.onnx"  # where mlflow's onnx flavor looks
 _SCRIPT_FILE = "gpu_model.py"
 _SCRIPT = '''\
-"""Serve what lies beside this file on this machine's GPU; a machine that cannot is refused.
+"""Serve what lies beside this file as it was measured; a machine that cannot is refused.
 
 Text, not a pickle: mlflow runs it as it stands here.
 """
@@ -47,7 +47,7 @@ from mlflow.pyfunc import PythonModel
 FOLDER = Path(__file__).parent
 
 
-class GpuModel(PythonModel):
+class Served(PythonModel):
     """Inputs are a dictionary of arrays by name, or what mlflow makes one of by the signature."""
 
     def load_context(self, context):
@@ -59,7 +59,7 @@ class GpuModel(PythonModel):
         return dict(self.session({{name: np.asarray(array) for name, array in model_input.items()}}))
 
 
-set_model(GpuModel())
+set_model(Served())
 '''
 
 _OPEN_ENGINE = '''\
@@ -88,8 +88,8 @@ class Described:
 
 
 def is_scripted(artifact: Artifact) -> bool:
-    """Whether mlflow's own flavour would not load it, or let the CPU take a GPU's place."""
-    return artifact.is_engine or _providers(artifact) != [_CPU]
+    """Whether mlflow's own flavour would not load it, or without its operators, or let the CPU take a GPU's place."""
+    return artifact.is_engine or _providers(artifact) != [_CPU] or "custom_ops" in artifact.options
 
 
 def placed(artifacts: tuple[Artifact, ...]) -> dict[str, File]:

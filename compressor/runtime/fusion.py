@@ -42,6 +42,11 @@ _MOVE = {"Cast", "Flatten", "Identity", "ReorderInput", "ReorderOutput"} | {
 }
 """They only move values, and many are put in by ONNX Runtime: what stands behind them is what blocks."""
 
+_APART = {
+    "session.optimized_model_external_initializers_file_name": "weights",
+    "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+}
+"""Nobody reads the weights of the optimised graph, and with them it may be more than protobuf's 2 GiB."""
 _COPIED = "/duplicated"
 _MOVED = re.compile(r"(_pre_q|_post_dq)$")
 
@@ -56,7 +61,7 @@ def audit(path: Path, settings: Mapping[str, str], excluded: Mapping[str, str]) 
 
     with tempfile.TemporaryDirectory() as folder:
         optimised = Path(folder) / "optimised.onnx"
-        load(path, {**settings, "optimized_model_filepath": str(optimised)}).close()
+        load(path, {**settings, "optimized_model_filepath": str(optimised), **_APART}).close()
         made = onnx.load(optimised, load_external_data=False).graph
     given = onnx.load(path, load_external_data=False).graph
     kinds = Counter(node.op_type for node in made.node)

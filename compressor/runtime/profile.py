@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from compressor.records import Feeds, OperatorTime
-from compressor.runtime import names
+from compressor.runtime import custom_ops, names
 from compressor.runtime.session import CPU, Loaded
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def _session(path: Path, prefix: Path) -> ort.InferenceSession:
 
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    custom_ops.register(options)
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_profiling = True
     options.profile_file_prefix = str(prefix)

@@ -17,10 +17,9 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from compressor.errors import CompressorError, InputError, MachineError, RungError
 from compressor.records import Feeds, Outputs
+from compressor.runtime import custom_ops, tables, unknown
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -56,19 +55,22 @@ class Loaded:
         """Take an open session."""
         self._session = session
         self._outputs = [output.name for output in session.get_outputs()]
+        self._are_tensors = all(output.type.startswith("tensor(") for output in session.get_outputs())
 
     def __call__(self, feeds: Feeds) -> Outputs:
-        """Run one batch.
+        """Run one batch; outputs that are no tensors come as `tables.outputs` gives them.
 
         Raises:
-            RungError: ONNX Runtime failed.
+            RungError: ONNX Runtime failed, or an output is of a type that nothing here compares.
         """
         run = self._session.run
         try:  # and no context manager: of a model of microseconds it would be a tenth
             values = run(None, dict(feeds))
         except Exception as error:
             raise _refused("run it", error) from error
-        return dict(zip(self._outputs, values, strict=True))
+        if self._are_tensors:
+            return dict(zip(self._outputs, values, strict=True))
+        return tables.outputs(zip(self._outputs, values, strict=True))
 
     def placed(self) -> dict[str, Counter[str]]:
         """Count the nodes of each operator that each provider runs, in the graph as ONNX Runtime optimised it.
@@ -151,13 +153,11 @@ def check_runs(path: Path, feeds: Feeds) -> Outputs:
         InputError: ONNX Runtime does not take it, or these inputs.
     """
     try:
-        outputs = load(path, options(1, spinning=False))(feeds)
+        return load(path, options(1, spinning=False))(feeds)
     except RungError as error:
+        if sentence := unknown.explained(path, str(error.__cause__)):
+            raise InputError(f"{path}: {sentence}") from error
         raise InputError(f"{path}: {error}; the model must run in ONNX Runtime before it can be compressed") from error
-    for name, value in outputs.items():
-        if not isinstance(value, np.ndarray):
-            raise InputError(f"{path}: output {name!r} is a {type(value).__name__}, expected tensors only")
-    return outputs
 
 
 def _opened(model: str | bytes, settings: Mapping[str, str]) -> ort.InferenceSession:
@@ -255,12 +255,13 @@ def _session_options(settings: Mapping[str, str]) -> Any:
 
     result = ort.SessionOptions()
     result.log_severity_level = 3
+    custom_ops.register(result)
     for name, value in settings.items():
         if name == "optimized_model_filepath":
             result.optimized_model_filepath = value
         elif name.startswith("session."):
             result.add_session_config_entry(name, value)
-        elif name != "providers":
+        elif name not in {"providers", custom_ops.CUSTOM_OPS}:  # which is of the server's, not of this process
             setattr(result, name, int(value))
     return result
 

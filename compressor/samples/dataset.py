@@ -1,6 +1,6 @@
 """`Samples`: a description of samples that can be iterated, divided and sent to another process.
 
-A new kind of source is a reader beside `Npz`, `Images` and `Synthetic`, opened in `_opened`.
+A new kind of source is a reader with the methods of `Arrays`, opened in `source`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,25 @@ import numpy as np
 
 from compressor.errors import InputError
 from compressor.records import Array, Feeds, Shapes, Source, Tensor
-from compressor.samples import npz
-from compressor.samples.archive import sha256
-from compressor.samples.fit import Column, Fit, Roles, assign, cast_note, fit, is_image, is_whole, sample_shape
-from compressor.samples.images import Images, images
+from compressor.samples.fit import (
+    Column,
+    Fit,
+    Roles,
+    cast_note,
+    check_symbols,
+    fit,
+    is_image,
+    is_whole,
+    one_by_one,
+    sample_shapes,
+)
+from compressor.samples.mismatch import Dims
 from compressor.samples.preprocess import Preprocess
+from compressor.samples.source import Reader, opened
 from compressor.samples.synthetic import Synthetic, drawn
 
-Reader = npz.Npz | Images | Synthetic
+Seen = Mapping[str, tuple[int | tuple[int, int], ...]]
+"""The shape of one sample of each input; where samples differ, the size in the smallest and in the largest sample."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,11 @@ class Samples:
         return math.prod(self.fits[0].batch) if self.fits else 1
 
     @property
+    def vary(self) -> bool:
+        """Whether the samples may differ in shape, each a feed of its own."""
+        return any(each.dims is not None for each in self.fits)
+
+    @property
     def source(self) -> Source:
         """Where the samples came from; `n` counts these, `sha256` is that of the whole file or folder."""
         return replace(self.origin, n=len(self))
@@ -93,6 +109,22 @@ class Samples:
         ]
         return self._only(np.array(kept, np.intp))
 
+    def at(self, shapes: Shapes) -> Samples | None:
+        """Give those of the samples that have these static shapes, so many a feed as these say; None if there are none.
+
+        Samples that do not differ in shape are all given.
+        """
+        if not self.vary:
+            return self
+        fits = tuple(replace(f, batch=f.batch and shapes[f.input][:1], dims=None) for f in self.fits)
+        fits = tuple(replace(f, shape=shapes[f.input][len(f.batch) :]) for f in fits)
+        kept = [
+            index
+            for index, sample in zip(self.indices, self._prepared(), strict=True)
+            if all(sample[each.input].shape == each.shape for each in fits)
+        ]
+        return replace(self, fits=fits, indices=tuple(kept)) if kept else None
+
     def digests(self) -> frozenset[bytes]:
         """Give a hash of the raw bytes of each sample, labels left out."""
         return frozenset(map(_digest, self.reader.blobs(self.indices)))
@@ -119,42 +151,48 @@ class Samples:
         for index, row in zip(self.indices, self.reader.rows(self.indices), strict=True):
             with _located(self.reader.where(index)):
                 sample = {each.input: each.prepare(row[each.column.name]) for each in self.fits}
+                check_symbols(sample, self.fits)
             yield sample
 
     def _check_finite(self) -> None:
         names = {each.input: each.column.name for each in self.fits if each.can_be_nonfinite}
         bad: dict[str, list[int]] = {name: [] for name in names}
-        prepared = zip(self.indices, self._prepared(), strict=True) if bad else ()
+        prepared = zip(self.indices, self._prepared(), strict=True) if bad or self.vary else ()
         for index, sample in prepared:
             for name, found in bad.items():
                 if not np.isfinite(sample[name]).all():
                     found.append(index)
         for name, found in bad.items():
             if found:
+                where = self.reader.where(found[0])
+                file = where.removeprefix(f"{self.origin.source}/")
                 raise InputError(
                     f"{self.origin.source}: array {names[name]!r} has NaN or infinite values in {len(found)} of "
-                    f"{len(self)} samples, the first at index {found[0]}; remove or repair them"
+                    f"{len(self)} samples, the first at index {found[0]}{'' if file == where else f' ({file})'}; "
+                    "remove or repair them"
                 )
 
 
 def read(path: Path, tensors: Sequence[Tensor], shapes: Shapes, preprocess: Preprocess | None = None) -> Samples:
-    """Describe the samples of an .npz file, or of a folder or zip of images, for these inputs at these shapes.
+    """Describe the samples of a file, folder, zip or function for these inputs at these shapes.
 
     Raises:
-        InputError: The file is missing or damaged, or does not serve the inputs.
+        InputError: They are missing or damaged, or do not serve the inputs.
     """
-    reader, roles, preprocess = _opened(path, tensors, preprocess)
+    found = opened(path, tensors, preprocess)
     with _located(str(path)):
-        fits = tuple(fit(roles.inputs[t.name], t, shapes[t.name], preprocess) for t in tensors)
+        fits = tuple(fit(found.roles.inputs[t.name], t, shapes[t.name], found.preprocess) for t in tensors)
+        fits = one_by_one(fits, tensors)
         _check_batch(fits)
-        _check_used(preprocess, fits)
+        _check_used(found.preprocess, fits)
     casts = [note for each in fits if each.preprocess is None for note in cast_note(each.column, each.dtype)]
-    origin = Source(str(path), sha256(path), reader.n, synthetic=False)
-    return Samples(reader, fits, origin, range(reader.n), (*roles.notes, *casts))
+    n = next(iter(found.roles.inputs.values())).shape[0]
+    origin = Source(str(path), found.sha256, n, synthetic=False)
+    return Samples(found.reader, fits, origin, range(n), (*found.roles.notes, *casts))
 
 
-def observed_shapes(path: Path, tensors: Sequence[Tensor], preprocess: Preprocess | None = None) -> Shapes:
-    """Give the shape that one sample of each input has once prepared: its first sample, where they differ.
+def observed_shapes(path: Path, tensors: Sequence[Tensor], preprocess: Preprocess | None = None) -> Seen:
+    """Give the shape that one sample of each input has once prepared.
 
     A shape leaves the batch axis out, and so has one axis less than the input; where the file holds a complete feed
     for each sample, it has them all.
@@ -162,9 +200,9 @@ def observed_shapes(path: Path, tensors: Sequence[Tensor], preprocess: Preproces
     Raises:
         InputError: The file is missing or damaged, or does not serve the inputs.
     """
-    _, roles, preprocess = _opened(path, tensors, preprocess)
+    found = opened(path, tensors, preprocess)
     with _located(str(path)):
-        return {t.name: _observed(roles, t, preprocess) for t in tensors}
+        return {t.name: _observed(found.roles, t, found.preprocess) for t in tensors}
 
 
 def synthetic(tensors: Sequence[Tensor], shapes: Shapes, n: int, seed: int, limits: Mapping[str, int]) -> Samples:
@@ -187,36 +225,16 @@ def _digest(blob: bytes) -> bytes:
     return hashlib.sha256(blob).digest()
 
 
-def _opened(
-    path: Path, tensors: Sequence[Tensor], preprocess: Preprocess | None
-) -> tuple[Reader, Roles, Preprocess | None]:
-    if not tensors:
-        raise InputError(f"{path}: the model has no inputs, so samples cannot serve it; remove data from the recipe")
-    if path.suffix == ".npz" and path.is_file():
-        columns = npz.columns(path)
-        with _located(str(path)):
-            roles = assign(columns, tensors)
-        used = tuple(dict.fromkeys(roles.inputs.values()))
-        return npz.Npz(path, used, roles.label), roles, preprocess
-    if path.is_dir() or (path.suffix == ".zip" and path.is_file()):
-        if len(tensors) > 1:
-            names = ", ".join(repr(t.name) for t in tensors)
-            raise InputError(f"{path}: images serve one input, the model has {names}; give an .npz file")
-        reader, notes = images(path, tensors[0])
-        pixels = preprocess and preprocess.model_copy(update={"layout": "nhwc"})
-        return reader, Roles({tensors[0].name: reader.columns[0]}, None, notes), pixels
-    raise InputError(f"{path}: expected an .npz file, or a folder or .zip of images, found {_kind(path)}")
-
-
-def _kind(path: Path) -> str:
-    return f"a file {path.suffix or 'without suffix'}" if path.exists() else "nothing there"
-
-
-def _observed(roles: Roles, tensor: Tensor, preprocess: Preprocess | None) -> tuple[int, ...]:
+def _observed(roles: Roles, tensor: Tensor, preprocess: Preprocess | None) -> tuple[int | tuple[int, int], ...]:
     column = roles.inputs[tensor.name]
-    shape = (None,) * len(column.shape) if tensor.shape is None else tensor.shape
-    whole = is_whole(column, len(shape))
-    return sample_shape(column, shape[1:], preprocess if is_image(column, whole=whole) else None)
+    dims: Dims = (None,) * len(column.shape) if tensor.shape is None else tensor.shape
+    whole = is_whole(column, len(dims))
+    found = sample_shapes(column, dims[1:], preprocess if is_image(column, whole=whole) else None)
+    by_size = sorted(found, key=lambda shape: (math.prod(shape), shape))
+    ends = zip(by_size[0], by_size[-1], strict=True)
+    return tuple(
+        sizes[0] if len(set(sizes)) == 1 else pair for pair, sizes in zip(ends, zip(*found, strict=True), strict=True)
+    )
 
 
 def _check_batch(fits: Sequence[Fit]) -> None:

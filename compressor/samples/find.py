@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compressor.errors import InputError
+from compressor.samples.source import SUFFIXES
 
 _FOLDER = "calibration_data"
 _ENDINGS = {
@@ -34,8 +35,8 @@ class Found:
 def find(model: str, places: Iterable[Path]) -> list[Path]:
     """Give the sample files of a model, by its name, in the first `calibration_data` of these places that has any.
 
-    They are .npz files, .zip files and folders named after the model, with `_calibration`, `_evaluation` or their
-    short forms behind, or nothing. They come sorted.
+    They are files that may hold samples, and folders, named after the model, with `_calibration`, `_evaluation` or
+    their short forms behind, or nothing. They come sorted.
     """
     for folder in (place / _FOLDER for place in places):
         paths = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -63,7 +64,7 @@ def roles(paths: Sequence[Path], model: str) -> Found:
 
 
 def _holds_samples(path: Path) -> bool:
-    return path.is_dir() or path.suffix in {".npz", ".zip"}
+    return path.is_dir() or path.suffix.lower() in SUFFIXES
 
 
 def _ending(path: Path, model: str) -> str | None:

@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from compressor.errors import InputError
 from compressor.records import Array, Tensor
+from compressor.samples.mismatch import Dims, fits, mismatch
 from compressor.samples.preprocess import IMAGE_RANK, Preprocess
 from compressor.units import write_shape
 
-_LABELS = ("label", "labels")
+LABELS = ("label", "labels")
 _CHARACTERS = "U"
+_KINDS = "fiubcU"
 
 
 @dataclass(frozen=True)
 class Column:
-    """One array of a file, without its values; axis 0 counts the samples."""
+    """One array of a file, without its values; axis 0 counts the samples.
+
+    `others`: the shapes that samples have besides the first one's, which stands in `shape`.
+    """
 
     name: str
     dtype: str  # as numpy writes it
     shape: tuple[int, ...]
+    others: tuple[tuple[int, ...], ...] = ()
 
     @property
     def row_bytes(self) -> int:
@@ -58,6 +64,7 @@ class Fit:
     shape: tuple[int, ...]  # of one sample
     batch: tuple[int, ...]  # the first axis of a feed; none where each sample is a complete feed
     preprocess: Preprocess | None = None
+    dims: Dims | None = None  # what the model says of each axis of a sample, where samples differ in shape
 
     @property
     def can_be_nonfinite(self) -> bool:
@@ -70,9 +77,10 @@ class Fit:
         Raises:
             InputError: Its shape does not come out as the model's.
         """
-        ready = raw if self.preprocess is None else self.preprocess.prepare(raw, self.shape)
-        if ready.shape != self.shape:
-            raise InputError(_mismatch(self.input, ready.shape, self.shape))
+        dims = self.shape if self.dims is None else self.dims
+        ready = raw if self.preprocess is None else self.preprocess.prepare(raw, dims)
+        if not fits(ready.shape, dims):
+            raise InputError(mismatch(self.input, ready.shape, dims))
         with np.errstate(over="ignore"):  # an overflow becomes infinite, which `Samples.check` counts
             return ready.astype(self.dtype, copy=False)
 
@@ -91,7 +99,7 @@ def assign(columns: Sequence[Column], tensors: Sequence[Tensor]) -> Roles:
         InputError: An input has no array, or arrays differ in length or are empty.
     """
     named = {column.name: column for column in columns}
-    label = next((named[name] for name in _LABELS if name in named and name not in {t.name for t in tensors}), None)
+    label = next((named[name] for name in LABELS if name in named and name not in {t.name for t in tensors}), None)
     inputs = {t.name: named[t.name] for t in tensors if t.name in named}
     notes: tuple[str, ...] = ()
     others = [column for column in columns if column is not label]
@@ -105,12 +113,15 @@ def assign(columns: Sequence[Column], tensors: Sequence[Tensor]) -> Roles:
     if label is None and len(values) == 1:
         label = values[0]
     ignored = tuple(f"ignored array {column.name!r}" for column in left if column is not label)
-    labelled = (f"array {label.name!r} used as labels",) if label and label.name not in _LABELS else ()
+    labelled = (f"array {label.name!r} used as labels",) if label and label.name not in LABELS else ()
     return Roles(inputs, label, (*notes, *labelled, *ignored))
 
 
 def fit(column: Column, tensor: Tensor, shape: tuple[int, ...], preprocess: Preprocess | None) -> Fit:
     """Tell how an array becomes an input of this static shape.
+
+    Where its samples differ in shape even when they are prepared, they are held against the model's own dimensions when
+    they are read.
 
     Raises:
         InputError: Its shape or type cannot serve the input.
@@ -118,11 +129,51 @@ def fit(column: Column, tensor: Tensor, shape: tuple[int, ...], preprocess: Prep
     whole = is_whole(column, len(shape))
     prepared = preprocess if is_image(column, whole=whole) else None
     wanted = shape if whole else shape[1:]
-    found = sample_shape(column, wanted, prepared)
-    if found != wanted:
-        raise InputError(_mismatch(column.name, found, wanted))
+    dims = _dims(tensor, wanted, whole=whole)
+    found = sample_shapes(column, dims if column.others else wanted, prepared)
+    if found != {wanted} and len(found) == 1:
+        raise InputError(mismatch(column.name, found.pop(), dims, wanted))
     _check_type(column, tensor, prepared)
-    return Fit(column, tensor.name, tensor.dtype, wanted, () if whole else shape[:1], prepared)
+    fitting = Fit(column, tensor.name, tensor.dtype, wanted, () if whole else shape[:1], prepared)
+    return fitting if found == {wanted} else replace(fitting, dims=dims)
+
+
+def one_by_one(fits: Sequence[Fit], tensors: Sequence[Tensor]) -> tuple[Fit, ...]:
+    """Give the same, but if samples of one differ in shape, each is a feed of its own: a batch of 1.
+
+    Raises:
+        InputError: The model fixes another batch.
+    """
+    if all(each.dims is None for each in fits):
+        return tuple(fits)
+    for each, tensor in zip(fits, tensors, strict=True):
+        first = (tensor.shape or (None,))[0]
+        if each.batch and isinstance(first, int) and first != 1:
+            raise InputError(
+                f"samples differ in shape, so each is a feed of its own, but input {tensor.name!r} takes {first} at "
+                "once; give samples of one shape, or export the model with a dynamic batch axis"
+            )
+    return tuple(
+        replace(each, batch=each.batch and (1,), dims=_dims(tensor, each.shape, whole=not each.batch))
+        for each, tensor in zip(fits, tensors, strict=True)
+    )
+
+
+def check_symbols(sample: Mapping[str, Array], fits: Sequence[Fit]) -> None:
+    """Return if a symbol stands for one number in all inputs of a sample.
+
+    Raises:
+        InputError: It would be two.
+    """
+    bound: dict[str, tuple[int, str]] = {}
+    for each in fits:
+        for symbol, size in zip(each.dims or (), sample[each.input].shape, strict=False):
+            first, name = bound.setdefault(symbol, (size, each.input)) if isinstance(symbol, str) else (size, "")
+            if first != size:
+                raise InputError(
+                    f"the dimension {symbol!r} is {first} in {name!r} and {size} in {each.input!r}; it stands for one "
+                    "number"
+                )
 
 
 def is_whole(column: Column, rank: int) -> bool:
@@ -144,16 +195,33 @@ def is_image(column: Column, *, whole: bool) -> bool:
     return not whole and len(column.shape) == IMAGE_RANK + 1
 
 
-def sample_shape(column: Column, dims: Sequence[int | str | None], preprocess: Preprocess | None) -> tuple[int, ...]:
-    """Give the shape of one sample once prepared for these dimensions."""
-    raw = column.shape[1:]
-    return raw if preprocess is None else preprocess.prepare(np.zeros(raw, np.uint8), dims).shape
+def sample_shapes(column: Column, dims: Dims, preprocess: Preprocess | None) -> set[tuple[int, ...]]:
+    """Give the shapes that samples have once prepared for these dimensions."""
+    raw = {column.shape[1:], *column.others}
+    if preprocess is None:
+        return raw
+    return {preprocess.prepare(np.zeros(shape, np.uint8), dims).shape for shape in raw}
+
+
+def numpy_type(tensor: Tensor, where: str = "") -> np.dtype[Any]:
+    """Give the numpy type of an input.
+
+    Raises:
+        InputError: There is none.
+    """
+    try:
+        found = np.dtype(tensor.dtype)
+    except TypeError:
+        found = np.dtype("V1")
+    if found.kind not in _KINDS:  # bfloat16 has a type where some package brings one, which files do not know
+        raise InputError(f"{where}input {tensor.name!r} is {tensor.dtype}, a type that numpy arrays cannot hold")
+    return found
 
 
 def cast_note(column: Column, dtype: str) -> tuple[str, ...]:
     """Say that an array's type is not the input's, if so; nothing for text."""
     found = np.dtype(column.dtype)
-    same = found == np.dtype(dtype) or found.kind == _CHARACTERS
+    same = found.newbyteorder("=") == np.dtype(dtype) or found.kind == _CHARACTERS
     return () if same else (f"array {column.name!r}: cast {found.name} to {dtype}",)
 
 
@@ -175,18 +243,21 @@ def _common_length(columns: Sequence[Column]) -> int:
     n = columns[0].shape[0]
     if n == 0:
         raise InputError(f"array {columns[0].name!r} holds no samples")
+    if not any(column.row_bytes for column in columns):  # one beside others may be a cache at its start
+        empty = columns[0]
+        raise InputError(f"array {empty.name!r} has shape {write_shape(empty.shape)}: its samples hold nothing")
     return n
 
 
-def _mismatch(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    return (
-        f"array {name!r} has samples of shape {write_shape(found)}, expected {write_shape(wanted)}; "
-        "if they are images in another size or layout, describe them under data.preprocess"
-    )
+def _dims(tensor: Tensor, shape: tuple[int, ...], *, whole: bool) -> Dims:
+    """Give what the model says of the axes of a sample of so many."""
+    if tensor.shape is None:
+        return (None,) * len(shape)
+    return tensor.shape if whole else tensor.shape[1:]
 
 
 def _check_type(column: Column, tensor: Tensor, preprocess: Preprocess | None) -> None:
-    found, wanted = np.dtype(column.dtype), _type(tensor)
+    found, wanted = np.dtype(column.dtype), numpy_type(tensor)
     if preprocess is not None and wanted.kind == "f":
         return
     if preprocess is not None and (preprocess.mean or preprocess.std):
@@ -197,10 +268,3 @@ def _check_type(column: Column, tensor: Tensor, preprocess: Preprocess | None) -
     if not (text or floats or widened or found == wanted):
         hint = "; scale it as in training, or describe how under data.preprocess" if wanted.kind == "f" else ""
         raise InputError(f"array {column.name!r} is {found}, but input {tensor.name!r} is {wanted}{hint}")
-
-
-def _type(tensor: Tensor) -> np.dtype[Any]:
-    try:
-        return np.dtype(tensor.dtype)
-    except TypeError as error:
-        raise InputError(f"input {tensor.name!r} is {tensor.dtype}, a type that numpy arrays cannot hold") from error

@@ -1,27 +1,26 @@
 """Samples that are image files in a folder or zip, decoded one at a time.
 
-A new suffix is a word in `_SUFFIXES`; where labels can stand is decided in `labels`.
+A new suffix is a word in `SUFFIXES`; where labels can stand is decided in `labels`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
 from compressor.errors import InputError
 from compressor.records import Array, Tensor
 from compressor.samples import labels as labelling
-from compressor.samples.archive import members
+from compressor.samples.archive import Members, members
 from compressor.samples.fit import Column
 from compressor.samples.preprocess import IMAGE_RANK, channel_axis
 
-_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-_TABLE = "labels.csv"
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,9 @@ class Images:
 
     def blobs(self, indices: Sequence[int]) -> Iterator[bytes]:
         """Give the bytes of one image file after another."""
-        with members(self.path) as (_, read):
+        with members(self.path) as held:
             for index in indices:
-                yield read(self.names[index])
+                yield held.read(self.names[index])
 
     def labels(self, indices: Sequence[int]) -> Array | None:
         """Give the labels of these images, None where there are none."""
@@ -59,36 +58,18 @@ class Images:
         return f"{self.path}/{self.names[index]}"
 
 
-def images(path: Path, tensor: Tensor) -> tuple[Images, tuple[str, ...]]:
-    """Give the images of a folder or zip for this input, and notes on how their labels were found.
+def images(path: Path, held: Members, tensor: Tensor) -> tuple[Images, tuple[str, ...]]:
+    """Give the images of a folder or zip, which has some, for this input, and how their labels were found.
 
     Raises:
-        InputError: There is no image, the first is damaged, or the labels cannot be matched to the images.
+        InputError: The first is damaged, or the labels cannot be matched to the images.
     """
-    with members(path) as (found, read):
-        names = tuple(name for name in found if _is_image(name))
-        if not names:
-            raise InputError(f"{path}: holds no image; expected files such as {', '.join(sorted(_SUFFIXES))}")
-        values, notes = _labels(path, found, names, read)
-        mode = _MODES.get(_channels(tensor), "RGB")
-        first = _decoded(read(names[0]), mode, f"{path}/{names[0]}")
+    names = held.names(*SUFFIXES)
+    values, notes = labelling.of_files(held, names)
+    mode = _MODES.get(_channels(tensor), "RGB")
+    first = _decoded(held.read(names[0]), mode, f"{path}/{names[0]}")
     column = Column(tensor.name, first.dtype.str, (len(names), *first.shape))
     return Images(path, (column,), names, mode, values), notes
-
-
-def _is_image(name: str) -> bool:
-    path = PurePosixPath(name)
-    hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
-    return path.suffix.lower() in _SUFFIXES and not hidden
-
-
-def _labels(path: Path, found: Sequence[str], names: Sequence[str], read: Callable[[str], bytes]) -> labelling.Labels:
-    tables = [name for name in found if PurePosixPath(name).name == _TABLE]
-    if not tables:
-        return labelling.from_folders(names)
-    if len(tables) > 1:
-        raise InputError(f"{path}: holds {len(tables)} files {_TABLE}, expected one")
-    return labelling.from_table(read(tables[0]), names, f"{path}/{tables[0]}")
 
 
 def _channels(tensor: Tensor) -> int:

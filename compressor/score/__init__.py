@@ -5,8 +5,8 @@ A new metric goes into `metrics`, a new kind of interval into `intervals`.
 
 from __future__ import annotations
 
-from compressor.score.capture import Recorded, deterministic, outputs, rows
-from compressor.score.comparison import Wanted, broken, choose, near_chance, score
+from compressor.score.capture import Recorded, deterministic, outputs, rows, uneven
+from compressor.score.comparison import Wanted, broken, choose, mute, near_chance, score
 from compressor.score.difference import errors
 from compressor.score.metrics import METRICS, Metric, metric
 
@@ -20,8 +20,10 @@ __all__ = [
     "deterministic",
     "errors",
     "metric",
+    "mute",
     "near_chance",
     "outputs",
     "rows",
     "score",
+    "uneven",
 ]

@@ -6,17 +6,20 @@ A new question about a score is a function here.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from compressor.errors import InputError
 from compressor.records import Array, ClassScore, Outputs, Score
 from compressor.score.classes import are_classes, classifier, index_of_class
 from compressor.score.difference import alike
 from compressor.score.intervals import TAIL, Interval, at_least, bootstrap, percentiles, tango, wilson
 from compressor.score.metrics import Metric, mean, metric
 from compressor.score.paired import Paired, drop, hidden, paired, statistic, whole
+from compressor.score.ragged import own
 from compressor.score.text import symbols
 from compressor.score.truth import Truth
 
@@ -24,6 +27,7 @@ _RESAMPLES = 1000
 _RESAMPLES_OF_FUNCTION = 200  # it runs anew on each resample
 _ENOUGH = 20  # samples of a class below which its score says little
 _CHANCE = 0.01
+_SAME = 1e-5  # relative; rounding of float32
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Wanted:
     alphabet: Path | None = None
 
 
-def score(wanted: Wanted, before: Outputs, now: Outputs, labels: Array | None) -> Score:
+def score(wanted: Wanted, before: Outputs, now: Outputs, labels: Array | None, uneven: Collection[str] = ()) -> Score:
     """Give the quality now and how far it dropped on the same samples, each with a 95 % interval that fits the metric.
 
     Where each sample is right or wrong, that is Wilson's interval of the share and Tango's of the paired difference;
@@ -51,12 +55,22 @@ def score(wanted: Wanted, before: Outputs, now: Outputs, labels: Array | None) -
     A drop is positive where quality got worse, and infinite where the metric is NaN before or now. Where a lower value
     is better, it is the growth as a share of the value before.
 
+    Args:
+        wanted: The metric.
+        before: The outputs of the original, a row a sample.
+        now: Those that are scored.
+        labels: One a sample.
+        uneven: Outputs filled up with 0, because samples differ in shape. Two of the same shape differ by nothing there
+            and are compared as if each had its own; scores of classes are not taken from them.
+
     Raises:
         InputError: The metric needs labels, outputs or an alphabet that are not there, or a function failed.
         MachineError: The package behind the metric is not installed.
         RungError: An output is missing now, or has another shape.
     """
     chosen = metric(wanted.metric)
+    if chosen.even and uneven:
+        before = _even(wanted.metric, before, uneven)
     truth = Truth(labels, before, symbols(wanted.alphabet) if wanted.alphabet else ())
     pair = paired(chosen, before, alike(before, now), truth)
     values = whole(pair)
@@ -75,20 +89,22 @@ def score(wanted: Wanted, before: Outputs, now: Outputs, labels: Array | None) -
     return _resampled(found, pair, wanted.seed)
 
 
-def choose(outputs: Outputs, labels: Array | None, requested: str | None) -> str:
+def choose(outputs: Outputs, labels: Array | None, requested: str | None, uneven: Collection[str] = ()) -> str:
     """Give the metric that was asked for, or else the one that suits.
 
     It is top1 for labels that are classes, where an output scores them or is their index; without labels agreement for
-    outputs that score classes or are whole numbers, else cosine. `outputs` are those of one feed.
+    outputs that score classes or are whole numbers, else cosine. `outputs` are those of one feed; those that are
+    `uneven`, of another shape in other samples, neither score classes nor are the index of one.
     """
     if requested is not None:
         return requested
+    even = {name: value for name, value in outputs.items() if name not in uneven}
     if labels is not None and are_classes(labels):
-        scores = classifier(outputs, int(labels.max()) + 1) is not None
-        if scores or index_of_class(outputs, labels) is not None:
+        scores = classifier(even, int(labels.max()) + 1) is not None
+        if scores or index_of_class(even, labels) is not None:
             return "top1"
     floats = any(value.dtype.kind == "f" for value in outputs.values())
-    return "agreement" if classifier(outputs, 2) is not None or not floats else "cosine"
+    return "agreement" if classifier(even, 2) is not None or not floats else "cosine"
 
 
 def broken(outputs: Outputs) -> str | None:
@@ -97,6 +113,15 @@ def broken(outputs: Outputs) -> str | None:
         if value.dtype.kind == "f" and (bad := int(np.isnan(value).reshape(len(value), -1).any(axis=1).sum())):
             return f"output {name!r} is NaN in {bad} of {len(value)} samples"
     return None
+
+
+def mute(outputs: Outputs, shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> bool:
+    """Tell whether no output of numbers tells one sample from another, or one class: agreeing with that is no merit.
+
+    `shapes`: of each sample's own output, where rows were filled up.
+    """
+    numbers = {name: value for name, value in outputs.items() if value.dtype.kind in "fiub"}
+    return not any(_tells(value, shapes.get(name, ())) for name, value in numbers.items())
 
 
 def near_chance(baseline: Score, labels: Array) -> str | None:
@@ -113,6 +138,39 @@ def near_chance(baseline: Score, labels: Array) -> str | None:
         f"the original model is right on {baseline.value:.1%} of {baseline.n} samples, no better than always naming "
         f"the commonest class ({share:.1%}): check data.preprocess (layout, mean and std, channel order) and the labels"
     )
+
+
+def _even(name: str, outputs: Outputs, uneven: Collection[str]) -> Outputs:
+    """Leave out what fills up would count; whole numbers that only have to be equal to the original's may stay."""
+    equal = metric(name).reference
+    held = {key: value for key, value in outputs.items() if key not in uneven or (equal and value.dtype.kind != "f")}
+    if not held:
+        found = ", ".join(map(repr, sorted(uneven)))
+        raise InputError(
+            f"data.metric: {name} needs an output of one shape in all samples, but that of {found} differs from sample "
+            "to sample; use cosine or sqnr"
+        )
+    return held
+
+
+def _tells(value: Array, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Look for two samples that differ, and for one whose numbers do: two are enough, and seldom far off."""
+    if len(value) < 2:  # noqa: PLR2004 - one sample cannot differ
+        return True
+    first = next(own(value, shapes))
+    differs = any(not _near(*_common(row, first)) for row in own(value, shapes))
+    level = all(_near(row, row.flat[0]) for row in own(value, shapes) if row.size > 1)
+    return differs and not (level and value.size > len(value))
+
+
+def _near(one: Array, other: Array) -> bool:
+    return np.allclose(one, other, rtol=_SAME, atol=0, equal_nan=True)
+
+
+def _common(one: Array, other: Array) -> tuple[Array, Array]:
+    """Give the parts of two arrays that both have."""
+    place = tuple(slice(min(sizes)) for sizes in zip(np.shape(one), np.shape(other), strict=True))
+    return np.asarray(one[place]), np.asarray(other[place])
 
 
 def _counted(found: Score, before: Array, now: Array, labels: Array | None) -> Score:

@@ -6,7 +6,6 @@ foot.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ import numpy as np
 from compressor.errors import InputError, MachineError
 from compressor.records import Array, Outputs
 from compressor.runtime import IDENTICAL_DB
+from compressor.samples import called, imported
 from compressor.score import boxes, classes, text, values
 from compressor.score.truth import Truth, Values
 
@@ -31,7 +31,8 @@ class Metric:
     """A measure of quality: `of` gives a row for each sample, `over` one number from the rows of some samples.
 
     `binary`: each row is 0 or 1. `reference`: it compares with the original model's outputs, which are themselves worth
-    `perfect`. `package`: what must be installed with the extra `metrics`.
+    `perfect`. `package`: what must be installed with the extra `metrics`. `even`: a row must have one shape in all
+    samples; what fills it up would count as classes or values.
     """
 
     of: Callable[[Outputs, Truth], Values]
@@ -41,6 +42,7 @@ class Metric:
     perfect: float = 1.0
     lower_is_better: bool = False
     package: str | None = None
+    even: bool = False
 
 
 def metric(name: str) -> Metric:
@@ -59,17 +61,7 @@ def metric(name: str) -> Metric:
     if not (module and function):
         expected = f"one of {', '.join(METRICS)} or package.module:function"
         raise InputError(f"data.metric: expected {expected}, found {name!r}")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (Exception, SystemExit) as error:  # the user's own module, which may raise anything
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(
-            f"data.metric: cannot import {name!r} ({said}); it is looked for beside the recipe, in the working folder "
-            "and on PYTHONPATH"
-        ) from error
-    if not callable(found):
-        raise InputError(f"data.metric: expected a function, {name!r} is of type {type(found).__name__}")
-    return Metric(_guarded(found, name))
+    return Metric(_guarded(imported(name, "data.metric"), name))
 
 
 def _installed(name: str, found: Metric) -> Metric:
@@ -83,11 +75,10 @@ def _installed(name: str, found: Metric) -> Metric:
 
 def _guarded(function: Callable[..., Any], name: str) -> Callable[[Outputs, Truth], Values]:
     def call(outputs: Outputs, truth: Truth) -> Values:
-        try:
-            value = np.asarray(function(outputs, truth.labels), np.float64)
-        except (Exception, SystemExit) as error:  # the door to the user's own code, which may raise anything
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(f"data.metric: {name} failed with {said}") from error
+        def numbers() -> Array:
+            return np.asarray(function(outputs, truth.labels), np.float64)
+
+        value = called(numbers, (), f"data.metric: {name}")
         n = len(next(iter(outputs.values())))
         if value.shape not in {(), (n,)}:
             raise InputError(f"data.metric: {name} gave shape {value.shape}, expected one number or {n} of them")
@@ -99,15 +90,15 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[[Outputs, Trut
 # cer and wer read text from indices, of which 0 is the blank of CTC (or padding) and i the symbol in line i of the
 # alphabet
 METRICS: Mapping[str, Metric] = {
-    "top1": Metric(classes.top(1), binary=True),
-    "top5": Metric(classes.top(5), binary=True),
-    "f1": Metric(classes.decided, classes.f1),
-    "auc": Metric(classes.ranked, classes.auc),
-    "agreement": Metric(classes.agreement, binary=True, reference=True),
+    "top1": Metric(classes.top(1), binary=True, even=True),
+    "top5": Metric(classes.top(5), binary=True, even=True),
+    "f1": Metric(classes.decided, classes.f1, even=True),
+    "auc": Metric(classes.ranked, classes.auc, even=True),
+    "agreement": Metric(classes.agreement, binary=True, reference=True, even=True),
     "cosine": Metric(values.cosine, reference=True),
     "sqnr": Metric(values.sqnr, reference=True, perfect=IDENTICAL_DB),
-    "mae": Metric(values.mae, lower_is_better=True),
-    "spearman": Metric(values.paired, values.spearman),
+    "mae": Metric(values.mae, lower_is_better=True, even=True),
+    "spearman": Metric(values.paired, values.spearman, even=True),
     "cer": Metric(text.characters, text.rate, lower_is_better=True, package="jiwer"),
     "wer": Metric(text.words, text.rate, lower_is_better=True, package="jiwer"),
     "map": Metric(boxes.matches, boxes.mean_precision, package="pycocotools"),

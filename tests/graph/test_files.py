@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from compressor import graph
-from compressor.errors import MachineError
+from compressor.errors import InputError, MachineError
 from compressor.graph import files
 
 MATMUL = "g (float[2,8] x) => (float[2,4] y) { y = MatMul(x, W) }"
@@ -112,3 +112,62 @@ def test_a_path_with_spaces_and_other_scripts_works(make: Make, tmp_path: Path) 
     folder.mkdir()
     graph.save(graph.load(make(MATMUL, {"W": (8, 4)})), folder / "ж 型.onnx")
     assert graph.open_model(folder / "ж 型.onnx").parameters == 32
+
+
+def with_function(folder: Path, location: str) -> Path:
+    """Write a model with a local function whose constant lies in another file."""
+    held = onnx.TensorProto(name="k", data_type=onnx.TensorProto.FLOAT, dims=[4])
+    held.data_location = onnx.TensorProto.EXTERNAL
+    held.external_data.add(key="location", value=location)
+    body = [onnx.helper.make_node("Constant", [], ["k"], value=held), onnx.helper.make_node("Add", ["a", "k"], ["b"])]
+    function = onnx.helper.make_function("local", "Shift", ["a"], ["b"], body, [onnx.helper.make_opsetid("", 17)])
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "xy"]
+    main = onnx.helper.make_graph(
+        [onnx.helper.make_node("Shift", ["x"], ["y"], domain="local")], "g", *map(list, zip(tensors))
+    )
+    imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("local", 1)]
+    proto = onnx.helper.make_model(main, opset_imports=imports, functions=[function], ir_version=8)
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())
+    return folder / "model.onnx"
+
+
+def test_external_data_of_a_function_belong_to_the_model(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home := tmp_path / "home").mkdir()
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    path = with_function(home, "k.bin")
+    np.arange(4, dtype=np.float32).tofile(home / "k.bin")
+    np.full(4, 100, np.float32).tofile(elsewhere / "k.bin")
+    monkeypatch.chdir(elsewhere)
+
+    assert graph.parts(path) == (path, home / "k.bin")
+    graph.normalise(path, tmp_path / "out.onnx")
+
+    (y,) = run(tmp_path / "out.onnx", {"x": np.zeros(4, np.float32)})
+    assert y.tolist() == [0, 1, 2, 3], "of the file beside the model, not of one in the working folder"
+
+
+def test_external_data_of_a_function_stay_in_the_folder_of_the_model(tmp_path: Path) -> None:
+    (home := tmp_path / "home").mkdir()
+    np.arange(4, dtype=np.float32).tofile(tmp_path / "secret.bin")
+
+    with pytest.raises(InputError, match="outside the model's folder"):
+        graph.load(with_function(home, "../secret.bin"))
+
+
+def test_what_an_attribute_leaves_in_another_file_is_written_along(tmp_path: Path, run: Run) -> None:
+    (home := tmp_path / "home").mkdir()
+    held = onnx.TensorProto(name="k", data_type=onnx.TensorProto.FLOAT, dims=[4])
+    held.data_location = onnx.TensorProto.EXTERNAL
+    held.external_data.add(key="location", value="k.bin")
+    np.arange(4, dtype=np.float32).tofile(home / "k.bin")
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { y = Add(x, k) }'
+    )
+    proto.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["k"], value=held))
+    (home / "model.onnx").write_bytes(proto.SerializeToString())
+
+    graph.save(graph.load(home / "model.onnx"), tmp_path / "out.onnx")
+
+    assert run(tmp_path / "out.onnx", {"x": np.zeros(4, np.float32)})[0].tolist() == [0, 1, 2, 3]

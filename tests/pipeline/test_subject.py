@@ -150,6 +150,9 @@ def test_a_plain_file_gets_a_thread_for_each_cpu(model: Path) -> None:
         ('{"intra_op_num_threads": "many"}', "expected session options as"),
         ('{"intra_op_num_threads": 1}', "expected session options as"),
         ('{"intra_op_num_threads": "9999"}', "expected session options as"),
+        ('{"custom_ops": "/"}', "expected session options as"),
+        ('{"custom_ops": ""}', "expected session options as"),
+        ('{"custom_ops": "ops.so/.."}', "expected session options as"),
     ],
 )
 def test_options_that_are_none_are_refused(run: Path, content: str, message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import small
 
@@ -136,6 +137,18 @@ def test_a_single_sample_calibrates_and_accuracy_stays_unknown(model: Path) -> N
     assert any("a single sample cannot both calibrate and score" in warning for warning in found.warnings)
 
 
+def test_where_all_others_equal_those_that_calibrate_none_is_left_to_score(model: Path) -> None:
+    first, second = (small.data(model.parent / f"{i}.npz", model, 1, seed=i) for i in (1, 2))
+    with np.load(first) as one, np.load(second) as other:
+        # of 6 samples, 3 calibrate: among them is each of the two, whatever the seed, or the set has no variation
+        arrays = {name: np.concatenate([one[name], other[name]] * 3) for name in one}
+    np.savez(model.parent / "d.npz", **arrays)
+    found = sets(model, Data(calibration=Calibration(path=Path("d.npz"))))
+    assert found.evaluation is None
+    (told,) = [warning for warning in found.warnings if "accuracy is unknown" in warning]
+    assert "no sample is left to score" in told
+
+
 def test_identical_samples_are_refused(model: Path) -> None:
     np.savez(model.parent / "d.npz", x=np.zeros((10, 3, small.SIDE, small.SIDE), np.float32))
     with pytest.raises(InputError, match=r"d\.npz: no variation, all 5 samples are identical"):
@@ -160,3 +173,49 @@ def test_files_beside_the_model_do_not_matter_when_both_sets_are_named(model: Pa
     two = small.data(model.parent / "b.npz", model, 40, seed=3)
     found = sets(model, Data(calibration=Calibration(path=one), evaluation=Evaluation(path=two)))
     assert found.calibration.source.source == str(one)
+
+
+def varied(folder: Path, n: int) -> Path:
+    (folder / "varied").mkdir()
+    for i in range(n):
+        np.save(folder / "varied" / f"{i}.npy", np.random.default_rng(i).random((4, 3 + i % 3), np.float32))
+    return folder / "varied"
+
+
+def test_samples_of_the_measured_shape_are_timed_or_else_made_up_ones_with_a_warning(tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    onnx.save(onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        net (float[batch,4,time] x) => (float[batch,4,time] y) { y = Relu (x) }"""), model)  # fmt: skip
+    both = varied(tmp_path, 24)
+    recipe = Recipe(data=Data(calibration=Calibration(path=both)))
+    found = data.files(recipe, graph.open_model(model), tmp_path)
+    assert found is not None
+    assert data.seen(found, {}) == {"x": (4, (3, 5))}
+    assert data.seen(found, {"x": (1, 4, 7)}) == {"x": (1, 4, 7)}, "a profile says what samples leave open"
+
+    def at(shapes: dict[str, tuple[int, ...]]) -> Sets:
+        return data.sets(found, recipe, graph.open_model(model, shapes), shapes)
+
+    same = at({"x": (2, 4, 4)})
+    assert {feeds["x"].shape for feeds in same.calibration} == {(1, 4, 3), (1, 4, 4), (1, 4, 5)}
+    assert {feeds["x"].shape for feeds in same.measured} == {(2, 4, 4)}
+    assert not same.measured.source.synthetic
+    assert not [warning for warning in same.warnings if "made-up" in warning]
+    other = at({"x": (1, 4, 9)})
+    assert other.measured.source.synthetic
+    assert not other.calibration.source.synthetic
+    assert any("no sample has the measured shapes (x 1x4x9)" in warning for warning in other.warnings)
+    assert (
+        data.at_shapes(found, recipe, graph.open_model(model), {"x": (1, 4, 9)})[1]
+        == f"{both}: no sample has these shapes"
+    )
+
+
+def test_the_name_of_a_function_stays_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert data.located(Path("package.module:function"), tmp_path) == Path("package.module:function")
+    (tmp_path / "m:f").mkdir()
+    assert data.located(Path("m:f"), tmp_path) == tmp_path / "m:f"
+    with pytest.raises(InputError, match="no such file"):
+        data.located(Path("package.module:"), tmp_path)

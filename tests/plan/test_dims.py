@@ -71,6 +71,30 @@ def test_an_input_that_holds_nothing_is_refused() -> None:
         settle([tensor("x", 0, 64)], {}, {})
 
 
+def test_an_empty_input_beside_others_is_a_cache_at_its_start() -> None:
+    inputs = [tensor("x", "n", 4), tensor("past", "n", 0, 8), tensor("mask", "n", "past")]
+    assert settle(inputs, {"mask": (1, 0)}, {}) == {"x": (1, 4), "past": (1, 0, 8), "mask": (1, 0)}
+
+
+def test_the_batch_of_one_stands_wherever_its_symbol_does() -> None:
+    inputs = [tensor("x", "batch", 3), tensor("state", 2, "batch", 4)]
+    assert settle(inputs, {}, {}) == {"x": (1, 3), "state": (2, 1, 4)}
+    assert settle(inputs, {"state": (2, 5, 4)}, {}) == {"x": (5, 3), "state": (2, 5, 4)}
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        [tensor("ids", "batch", "seq"), tensor("position", "seq")],
+        [tensor("ids", "batch", "seq"), tensor("mask", "seq", "seq")],
+        [tensor("mask", "seq", "seq")],
+    ],
+)
+def test_a_length_that_is_also_a_first_axis_is_not_taken_for_the_batch(inputs: list[Tensor]) -> None:
+    with pytest.raises(InputError, match="leaves dimensions open"):
+        settle(inputs, {}, {})
+
+
 def test_a_batch_stands_on_every_open_first_axis_and_wherever_its_symbol_does() -> None:
     inputs = [tensor("x", "batch", 3), tensor("state", 2, "batch", 4), tensor("rate")]
     shapes = {"x": (1, 3), "state": (2, 1, 4), "rate": ()}
@@ -96,3 +120,12 @@ def test_a_shape_that_does_not_fit_is_refused_at_a_point_too() -> None:
         restated([tensor("x", "batch", 3)], {"x": (1, 3)}, {"x": (1, 4)})
     with pytest.raises(InputError, match="no input 'y'"):
         restated([tensor("x", "batch", 3)], {"x": (1, 3)}, {"y": (1, 4)})
+
+
+def test_what_differs_from_sample_to_sample_must_be_stated() -> None:
+    x, observed = tensor("x", "batch", 3, "h", "w"), {"x": (3, (8, 12), (9, 9))}
+    with pytest.raises(InputError, match=r"its samples are from 3x8x9 to 3x12x9.*--shape x=1x3x12x9"):
+        settle([x], {}, observed)
+    assert settle([x], {"x": (2, 3, 5, 5)}, observed) == {"x": (2, 3, 5, 5)}
+    mask = tensor("mask", "batch", "h")
+    assert settle([x, mask], {"x": (1, 3, 5, 5)}, {**observed, "mask": ((8, 12),)})["mask"] == (1, 5)

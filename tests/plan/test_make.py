@@ -166,7 +166,7 @@ def test_batch_normalization_in_training_mode_is_warned_about(model: Path) -> No
         ("data: {metric: nonsense}", InputError, "nonsense"),
         ("data: {metric: sqnr}\ngates: [{accuracy: {max_drop: 1%}}]", InputError, "recipe.gates: sqnr is in dB"),
         ("rungs: [{name: a, stages: [{quantize: {exclude: [nosuch]}}]}]", InputError, "no node is named 'nosuch'"),
-        ("shapes: {x: 0x3x8x8}", InputError, "expected dimensions of at least 1, found 0x3x8x8"),
+        ("shapes: {x: 0x3x8x8}", InputError, "expected a first axis of at least 1, found 0x3x8x8"),
         ("registry: {uri: 'ftp://x'}", InputError, "expected one that starts with sqlite:///, http://"),
         ("registry: {uri: 'postgresql://127.0.0.1:9/x'}", MachineError, "--registry none"),
     ],

@@ -183,6 +183,17 @@ def test_public_leaves_all_but_the_credentials() -> None:
     assert public("sqlite:////a@b/mlflow.db") == "sqlite:////a@b/mlflow.db"
 
 
+def test_a_password_with_quotes_or_a_space_stands_nowhere() -> None:
+    for password in ("it'ssecret", 'so"secret', "in secret"):
+        uri = f"postgresql://bob:{password}@host/db"
+        assert "secret" not in public(uri, uri)
+        assert "secret" not in public(f"cannot connect as bob:{password}@host", uri)
+
+
+def test_a_name_that_looks_like_a_user_is_none() -> None:
+    assert public("node 'a:b@c' reads 'x'") == "node 'a:b@c' reads 'x'"
+
+
 @pytest.mark.parametrize("name", ["a/b", "a:b", "", "..", " "])
 def test_a_name_that_mlflow_refuses_is_refused_in_the_recipe(name: str) -> None:
     with pytest.raises(ValidationError) as caught:

@@ -248,7 +248,7 @@ def test_an_array_that_ends_before_its_last_sample_is_found_while_reading(tmp_pa
 @pytest.mark.parametrize("name", ["nothing.npz", "data.txt"])
 def test_a_path_that_is_no_data_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "data.txt").write_text("x")
-    with pytest.raises(InputError, match=rf"{name}: expected an \.npz file, or a folder or \.zip of images"):
+    with pytest.raises(InputError, match=rf"{name}: expected a \.csv, \.npy, \.npz or \.parquet file, a folder"):
         read(tmp_path / name, [X], ONE)
 
 

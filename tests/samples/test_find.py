@@ -23,6 +23,8 @@ def lay(place: Path, *names: str) -> Path:
         (["net_calibration.npz", "net_evaluation"], "net_calibration.npz", "net_evaluation"),
         (["net_calibration", "net.npz"], "net_calibration", "net.npz"),
         (["net_eval.npz"], None, "net_eval.npz"),
+        (["net_calib.csv", "net_eval.parquet"], "net_calib.csv", "net_eval.parquet"),
+        (["net.npy"], "net.npy", "net.npy"),
         ([], None, None),
     ],
 )

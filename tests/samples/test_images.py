@@ -75,7 +75,7 @@ def test_rows_whose_file_names_differ_are_matched_by_a_word_that_is_theirs_alone
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (b"index,synset\n1,n77\n0,n33\n", "match the images differently"),
+        (b"index,synset\n1,n77\n0,n33\n", "match the files differently"),
         (b"label,file\n1,other.png\n0,0000_n77.png\n", "in no way one to one"),
         (b"label,file\n1,0000_n77.png\n", "in no way one to one"),
         (b"label,file\nfish,0000_n77.png\nbird,0001_n33.png\n", "expected a column of numbers"),

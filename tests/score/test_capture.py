@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compressor.errors import InputError
+from compressor.errors import InputError, RungError
 from compressor.records import Array, Feeds, Outputs, Progress, Tensor
 from compressor.samples import Samples, read
-from compressor.score import Recorded, deterministic, outputs, rows
+from compressor.score import Recorded, deterministic, outputs, rows, uneven
 
 
 class Session:
@@ -112,3 +112,80 @@ def test_a_session_that_reuses_its_output_buffer_is_not_taken_as_deterministic()
         return buffer
 
     assert not deterministic(Session(y=noise), {"x": np.zeros(2)})
+
+
+LENGTHS = (3, 1, 5)
+
+
+def unlike(folder: Path) -> Samples:
+    (folder / "d").mkdir()
+    for i, length in enumerate(LENGTHS):
+        np.save(folder / "d" / f"{i}.npy", np.full(length, i + 1, np.float32))
+    return read(folder / "d", [Tensor("x", "float32", ("b", "t"))], {"x": (1, 3)})
+
+
+def test_outputs_of_samples_of_different_shapes_are_filled_up_with_zeros(tmp_path: Path) -> None:
+    session = Session(y=lambda x: x * 2, flat=lambda x: x[0], mean=lambda x: x.mean(axis=1))
+    progress, recorded = record(session, unlike(tmp_path), tmp_path)
+    found = recorded.open()
+    for name in ("y", "flat"):
+        factor = 2 if name == "y" else 1
+        np.testing.assert_array_equal(found[name] / factor, [[1, 1, 1, 0, 0], [2, 0, 0, 0, 0], [3, 3, 3, 3, 3]])
+        assert recorded.shapes[name] == ((3,), (1,), (5,))
+    assert found["mean"].tolist() == [1, 2, 3]
+    assert (recorded.n, recorded.left_out) == (3, {})
+    assert progress[-1] == Progress("score", 3, 3)
+    assert not list(tmp_path.glob("*.flat"))
+
+
+def test_what_cannot_be_filled_up_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    session = Session(y=lambda x: x, text=lambda x: x.astype("U"), axes=lambda x: x if x.shape[1] > 1 else x[0])
+    _, recorded = record(session, unlike(tmp_path), tmp_path)
+    assert list(recorded.files) == ["y"]
+    assert recorded.left_out == {
+        "text": "it holds no numbers",
+        "axes": "it changes its number of axes from sample to sample",
+    }
+
+
+def test_a_sample_whose_output_has_another_shape_than_before_is_found_though_rows_are_as_long(tmp_path: Path) -> None:
+    data = unlike(tmp_path)
+    for name in ("before", "same", "other"):
+        (tmp_path / name).mkdir()
+    _, before = record(Session(y=lambda x: x), data, tmp_path / "before")
+    _, same = record(Session(y=lambda x: x + 1), data, tmp_path / "same")
+    longer = np.ones((1, 4), np.float32)
+    _, other = record(Session(y=lambda x: x if x.shape[1] > 1 else longer), data, tmp_path / "other")
+    same.check_like(before)
+    assert other.open()["y"].shape == before.open()["y"].shape
+    with pytest.raises(RungError, match="output 'y' has not the shape that the original model gives it"):
+        other.check_like(before)
+
+
+def test_an_output_that_a_sample_lacks_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    def elements(feeds: Feeds) -> Outputs:
+        return {f"s[{i}]": np.array([value]) for i, value in enumerate(np.ravel(feeds["x"]))}
+
+    _, recorded = record(elements, unlike(tmp_path), tmp_path)  # type: ignore[arg-type] - never closed
+    assert {name: value.tolist() for name, value in recorded.open().items()} == {"s[0]": [1, 2, 3]}
+    assert recorded.left_out == {f"s[{i}]": "it is not there for every sample" for i in range(1, 5)}
+
+
+def test_an_output_that_comes_or_goes_is_left_out_where_samples_are_alike_too(tmp_path: Path) -> None:
+    def optional(feeds: Feeds) -> Outputs:
+        x = feeds["x"]
+        return {"y": x, ("goes" if np.array_equal(x, X[:1]) else "comes"): x}
+
+    _, recorded = record(optional, samples(tmp_path, 1), tmp_path)  # type: ignore[arg-type] - never closed
+    np.testing.assert_array_equal(recorded.open()["y"], X)
+    assert recorded.left_out == dict.fromkeys(("goes", "comes"), "it is not there for every sample")
+
+
+def test_outputs_that_change_their_shape_are_told_from_the_others(tmp_path: Path) -> None:
+    session = Session(y=lambda x: x, mean=lambda x: x.mean(axis=1), text=lambda x: x.astype("U"))
+    (tmp_path / "even").mkdir()
+    data = unlike(tmp_path)
+    _, recorded = record(session, data, tmp_path)
+    assert recorded.uneven == {"y"}
+    assert uneven(session, data) == {"y", "text"}
+    assert uneven(session, samples(tmp_path / "even", 1)) == frozenset()

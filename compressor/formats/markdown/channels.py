@@ -39,7 +39,7 @@ def _rung(rung: str, one: Pruned) -> str:
 
 def _asked(one: Pruned) -> Iterator[str]:
     if one.asked is not None and one.gone is not None:
-        of = {"channels": "channels that can be removed", "macs": "MACs"}.get(one.of, one.of)
+        of = {"channels": "channels that can be removed", "macs": "MACs"}.get(one.of, text(one.of))
         yield f"Asked for was {write_fraction(one.asked)} of the {of}; {one.gone:.1%} went."
 
 

@@ -155,8 +155,8 @@ def _engine_row(rung: str, artifact: Artifact) -> list[str]:
 def _gate_row(rung: str, verdict: Verdict) -> list[str]:
     return [
         *map(text, (rung, verdict.gate, MET[verdict.met])),
-        with_unit(verdict.observed, verdict.low, verdict.high, verdict.unit),
-        with_unit(verdict.limit, None, None, verdict.unit),
+        with_unit(verdict.observed, verdict.low, verdict.high, text(verdict.unit)),
+        with_unit(verdict.limit, None, None, text(verdict.unit)),
         text(verdict.reason),
     ]
 

@@ -116,5 +116,5 @@ def _source(source: Source | None) -> str:
 
 
 def _artifact(artifact: Artifact) -> str:
-    files = [(text(file.path), human_bytes(file.size_bytes), file.sha256) for file in artifact.files]
+    files = [(text(file.path), human_bytes(file.size_bytes), text(file.sha256)) for file in artifact.files]
     return f"{table(('file', 'size', 'sha256'), files)}\n\n{fenced(snippet(artifact), 'python')}"

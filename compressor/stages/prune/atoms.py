@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compressor.errors import RungError
 from compressor.records import Array
 from compressor.stages.prune.constants import origin
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 UNKNOWN_SIZE = "an axis whose size is known at run time only"
+_MOST = 2**28
+"""Atoms of a graph: a file can state axes of any length."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,13 @@ class Atoms:
         self._labels = np.arange(0)
 
     def new(self, size: int) -> Array:
-        """Give as many atoms that nothing ties yet."""
+        """Give as many atoms that nothing ties yet.
+
+        Raises:
+            RungError: They are more than any model has.
+        """
+        if self.count + size > _MOST:
+            raise RungError(f"the axes of the graph have more than {_MOST:,} indices; are its shapes right?")
         self.count += size
         return np.arange(self.count - size, self.count)
 

@@ -57,7 +57,7 @@ class Spool:
         """Read all arrays."""
         with self._path.open("rb") as file:
             for _ in range(self.count):
-                array = np.load(file)
+                array = np.load(file, allow_pickle=False)
                 yield array.view(self._dtype) if array.dtype.kind == "V" else array  # numpy has no name for bfloat16
 
     def remove(self) -> None:

@@ -1,8 +1,8 @@
 """INT8 from calibration data: which way of quantizing, which nodes stay float, and that something was quantized at all.
 
 `ways` lists what is worth a look, `making` makes one of them: `prepare` and `exclude` before, `statistics` and
-`ranges` for the activations, `ort` or `nncf` for the Q/DQ pairs, `bias`, `layers` and `repair` for what they got wrong,
-`compact` for the file. A new way is a line in `ways` and its branch in `making`.
+`ranges` for the activations, `ort` (with `decisions`) or `nncf` for the Q/DQ pairs, `bias`, `layers` and `repair` for
+what they got wrong, `compact` for the file. A new way is a line in `ways` and its branch in `making`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
 
     def candidates(self, model: Path, scheme: Scheme) -> tuple[Quantize, ...]:
         """Give the ways worth a look that are as the recipe states and, last, to leave the model float."""
-        if graph.is_quantized(model):
+        if _needless(model):
             return (Quantize(scheme="float"),)
         stated = self.model_dump(exclude={"scheme"}, exclude_none=True)
         fitting = (way for way in ways(model, scheme) if all(stated.get(key, way[key]) == way[key] for key in way))
@@ -108,13 +108,22 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
         return (*dict.fromkeys(found), Quantize(scheme="float"))
 
     def apply(self, model: Model, supply: Supply, out: Path) -> Work[Did]:
-        """Write the quantized model to `out`; a model that is quantized already is left as it is and said so.
+        """Write the quantized model to `out`; one that is quantized, or has nothing for it, is left and said so.
 
         Raises:
             RungError: The backend refuses the model, or quantized nothing.
         """
-        if self.scheme == "float" or graph.is_quantized(model.path):
+        if self.scheme == "float" or _needless(model.path):
             graph.save(graph.load(model.path), out)
-            why = "it is quantized already" if graph.is_quantized(model.path) else "the recipe says so"
-            return Did(f"left as it is: {why}", changed=False)
+            return Did(f"left as it is: {_needless(model.path) or 'the recipe says so'}", changed=False)
         return (yield from quantized(self, model.path, supply, out))
+
+
+def _needless(model: Path) -> str:
+    """Say why nothing of a model can be quantized; empty where something may be."""
+    if graph.is_quantized(model):
+        return "it is quantized already"
+    if graph.has_products(model):
+        return ""
+    operators = ", ".join(graph.summary(model).operators) or "none"
+    return f"nothing to quantize, as no operator convolves, multiplies matrices or looks rows up (found: {operators})"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from compressor import graph
 from compressor.errors import InputError, RungError
+from compressor.graph import count
 from compressor.stages.quantize.job import Ranges
 from compressor.stages.quantize.prepare import prepare
 from compressor.stages.quantize.ranges import ENDLESS
@@ -24,6 +25,8 @@ _SOFTMAX_SPAN = 128.0
 """Beyond it one step of 8 bits is half a unit of the exponent."""
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _BIAS = 2
+_DOMAINS = frozenset({*count.STANDARD_DOMAINS, "com.microsoft"})
+"""Of others, quantizers take an operator for the one that has its name here."""
 _DROPPED = frozenset({"Clip", "Relu"})
 _ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub", "Where"})
 
@@ -41,7 +44,7 @@ def exclusions(path: Path, wanted: Iterable[str]) -> dict[str, str]:
     if unknown := _unknown(model.graph, wanted):
         raise RungError(unknown)
     ranks = _ranks(model.graph)
-    found = {node.name: reason for node in model.graph.node if (reason := _unsafe(node, ranks))}
+    found = {node.name: reason for node in model.graph.node if (reason := _mistaken(node) or _unsafe(node, ranks))}
     others = {**_in_other_floats(model.graph), **_read_inside(model.graph)}
     return {**found, **others, **dict.fromkeys(wanted, "the recipe says so")}
 
@@ -131,6 +134,15 @@ def _other_floats(main: onnx.GraphProto) -> dict[str, str]:
     types = {value.name: value.type.tensor_type.elem_type for value in values}
     types |= {tensor.name: tensor.data_type for tensor in main.initializer}
     return {name: words[kind] for name, kind in types.items() if kind in words}
+
+
+def _mistaken(node: onnx.NodeProto) -> str | None:
+    """Say for which operator of another domain the quantizer would take the node."""
+    if node.domain not in _DOMAINS:
+        return f"a custom operator, of the domain {node.domain}"
+    if node.op_type == "Attention" and node.domain in count.STANDARD_DOMAINS:
+        return "the quantizer knows Attention of com.microsoft alone, whose inputs are others"
+    return None
 
 
 def _unsafe(node: onnx.NodeProto, ranks: dict[str, int]) -> str | None:

@@ -51,13 +51,12 @@ def layers(reference: Path, quantized: Path, feeds: Iterable[Feeds], *, real: bo
     """
     import onnx
 
-    original = onnx.load(reference)
-    pieces = _pieces(original, onnx.load(quantized))
+    pieces = _pieces(onnx.load(reference, load_external_data=False), onnx.load(quantized))
     found: list[Layer] = []
     for start in range(0, len(pieces), _AT_ONCE):
         yield Progress("look at single layers", start, len(pieces))
         with tempfile.TemporaryDirectory() as folder:
-            found += _measured(original, pieces[start : start + _AT_ONCE], feeds, Path(folder), real=real)
+            found += _measured(reference, pieces[start : start + _AT_ONCE], feeds, Path(folder), real=real)
     return tuple(found)
 
 
@@ -69,13 +68,12 @@ def effects(reference: Path, quantized: Path, feeds: Iterable[Feeds]) -> Work[di
     """
     import onnx
 
-    original = onnx.load(reference)
-    pieces = _pieces(original, onnx.load(quantized))
+    pieces = _pieces(onnx.load(reference, load_external_data=False), onnx.load(quantized))
     with closing(_opened(reference, exact=True)) as session:
         wanted = list(map(session, feeds))
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        weightless = _weightless(original, Path(folder))
+        weightless = _weightless(reference, Path(folder))
         for piece in pieces:
             yield Progress("look at what single layers do to the outputs", len(found), len(pieces))
             path = Path(folder) / "grafted.onnx"
@@ -189,7 +187,7 @@ def _has_branches(node: onnx.NodeProto) -> bool:
 
 
 def _measured(
-    original: onnx.ModelProto, pieces: Sequence[_Piece], feeds: Iterable[Feeds], folder: Path, *, real: bool
+    reference: Path, pieces: Sequence[_Piece], feeds: Iterable[Feeds], folder: Path, *, real: bool
 ) -> Iterator[Layer]:
     """Give the layers of a few pieces; of the activations only those of one feed around them are held."""
     arithmetics = (True, False) if real else (True,)
@@ -197,7 +195,7 @@ def _measured(
     sessions: dict[tuple[int, bool], Session] = {}
     distances: defaultdict[tuple[int, bool], Distance] = defaultdict(Distance)
     with ExitStack() as opened:
-        activations = opened.enter_context(closing(_tapped(original, tensors, folder)))
+        activations = opened.enter_context(closing(_tapped(reference, tensors, folder)))
         for feed in feeds:
             values = {**feed, **activations(feed)}
             for i, piece in enumerate(pieces):
@@ -212,15 +210,11 @@ def _measured(
         yield Layer(piece.name, distances[i, True].db, distances[i, False].db if real else None)
 
 
-def _tapped(original: onnx.ModelProto, names: Iterable[str], folder: Path) -> Session:
+def _tapped(reference: Path, names: Iterable[str], folder: Path) -> Session:
     """Open the float model so that it gives these tensors, but for its inputs, as outputs."""
-    import onnx
-
-    model = onnx.ModelProto()
-    model.CopyFrom(original)
-    del model.graph.output[:]
-    wanted = sorted(set(names) - {value.name for value in model.graph.input})
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
+    model = graph.load(reference)
+    values = {value.name: value for node in model.graph for value in node.outputs}
+    model.graph.outputs[:] = [values[name] for name in sorted(set(names)) if name in values]
     graph.save(model, folder / "tapped.onnx")
     return runtime.load(folder / "tapped.onnx", runtime.options(1, spinning=False))
 
@@ -237,14 +231,13 @@ def _declared(piece: _Piece, inputs: Outputs, path: Path) -> Path:
     return path
 
 
-def _weightless(original: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+def _weightless(reference: Path, folder: Path) -> onnx.ModelProto:
     """Give the model with its weights in a file of the folder, so that many variants of it are small."""
     import onnx
+    import onnx_ir as ir
 
-    model = onnx.ModelProto()
-    model.CopyFrom(original)
-    onnx.save(model, folder / "float.onnx", save_as_external_data=True, location="weights")
-    return model
+    ir.save(graph.load(reference), folder / "float.onnx", format="protobuf", external_data="weights")
+    return onnx.load(folder / "float.onnx", load_external_data=False)
 
 
 def _grafted(original: onnx.ModelProto, piece: _Piece) -> onnx.ModelProto:

@@ -135,7 +135,7 @@ class _Making:
         if self.how.scheme == "static" and names is None:
             names = yield from unsaturated(made.job.model, quantized, self._held_out())
         model = onnx.load(quantized)
-        graph.save(compact(unsigned(model, names or ())), out)
+        graph.save(compact(unsigned(model, names) if names else model), out)
         if self._made_up():
             graph.with_metadata(out, out, {"calibration": "synthetic"})
         share = graph.quantized_share(out)

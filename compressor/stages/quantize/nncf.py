@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from compressor import graph
+from compressor import graph, runtime
+from compressor.errors import RungError
 from compressor.records import Array, Feeds
 from compressor.stages.quantize.job import Job, Ranges
 from compressor.stages.quantize.ranges import usable
+from compressor.units import human_bytes
 
 if TYPE_CHECKING:
     import onnx
 
+_MOST_BYTES = 1_800_000_000
 _STEPS = 255
 _SYMMETRIC_STEPS = 127
 """On either side of 0."""
@@ -38,6 +41,10 @@ def static(job: Job, feeds: Iterable[Feeds]) -> None:
     """
     import onnx
 
+    if runtime.custom_ops.libraries():
+        raise RungError("nncf runs the model in sessions of its own, which know no custom operators")
+    if (size := graph.summary(job.model).size_bytes) > _MOST_BYTES:
+        raise RungError(f"nncf holds a model several times over, for which {human_bytes(size)} are too much")
     model = onnx.load(job.model)
     made = _insert(model, [dict(feed) for feed in feeds], job)
     signed = job.symmetric or job.activations == "s8"

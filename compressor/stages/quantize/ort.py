@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compressor import graph
+from compressor.stages.quantize import large
+from compressor.stages.quantize.decisions import undo_rounding
 from compressor.stages.quantize.job import Job, Ranges
+from compressor.stages.quantize.large import Shown
 from compressor.stages.quantize.ranges import usable
 
 if TYPE_CHECKING:
@@ -47,8 +50,9 @@ def static(job: Job) -> None:
     with tempfile.TemporaryDirectory() as folder:
         cache, raw = Path(folder) / "ranges.json", Path(folder) / "quantized.onnx"
         _write_cache(usable(job.ranges), cache)
+        seen = large.shown(job.model, Path(folder) / "shown.onnx")
         q.quantize_static(
-            job.model,
+            seen.path,
             raw,
             per_channel=True,
             reduce_range=job.reduce_range,
@@ -56,9 +60,10 @@ def static(job: Job) -> None:
             weight_type=q.QuantType.QInt8,
             nodes_to_exclude=sorted({*job.excluded, *unquantizable(job)}),
             calibration_cache_path=cache,
+            use_external_data_format=_is_pair(seen.path),
             **_placement(job),
         )
-        _finish(onnx.load(job.model), onnx.load(raw), job.out)
+        _finish(onnx.load(raw), seen, job)
 
 
 def dynamic(job: Job) -> None:
@@ -68,33 +73,78 @@ def dynamic(job: Job) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "quantized.onnx"
+        seen = large.shown(job.model, Path(folder) / "shown.onnx")
         q.quantize_dynamic(
-            job.model,
+            seen.path,
             raw,
             op_types_to_quantize=list(_DYNAMIC),
             per_channel=True,
             reduce_range=job.reduce_range,
             weight_type=q.QuantType.QInt8,
             nodes_to_exclude=_also_as_matmul(job.excluded),
+            use_external_data_format=_is_pair(seen.path),
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
         )
-        _finish(onnx.load(job.model), onnx.load(raw), job.out)
+        _finish(onnx.load(raw), seen, job)
 
 
 def weights(job: Job) -> None:
     """Store the constant weights of MatMul and Gemm in 8 bits by blocks; activations stay float.
 
     The products are computed with activations that are quantized by blocks at run time. Tables that a Gather reads
-    stay float: onnxruntime 1.32 can only make 4 bits of them.
+    stay float: onnxruntime 1.32 can only make 4 bits of them. A layer with a large weight is made by itself.
     """
     import onnx
+
+    with tempfile.TemporaryDirectory() as folder:
+        seen = large.shown(job.model, Path(folder) / "shown.onnx")
+        _finish(_weighed(onnx.load(seen.path), seen, job), seen, job)
+
+
+def unquantizable(job: Job) -> dict[str, str]:
+    """Give the nodes that `static` leaves float because of their ranges, with the reason."""
+    import onnx
+
+    main, ranges = onnx.load(job.model, load_external_data=False).graph, usable(job.ranges)
+    kinds = _kinds(job)
+    found = {**dict.fromkeys(_rangeless(main, ranges), _NO_RANGE), **_undroppable(main, ranges)}
+    return {node.name: found[node.name] for node in main.node if node.name in found and node.op_type in kinds}
+
+
+def _weighed(model: onnx.ModelProto, seen: Shown, job: Job) -> onnx.ModelProto:
+    """Give the model, which is used up, with all its layers by blocks."""
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        if node.op_type in _WEIGHTED and node.input[1] in seen.weights:
+            made = _by_blocks(_alone(node, seen, model), job).graph
+            nodes += made.node
+            model.graph.initializer.extend(tensor for tensor in made.initializer if tensor.name not in seen.weights)
+        else:
+            nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return _by_blocks(model, job)
+
+
+def _alone(node: onnx.NodeProto, seen: Shown, model: onnx.ModelProto) -> onnx.ModelProto:
+    """Give a layer with its whole weight as a model."""
+    import onnx
+
+    whole = seen.weights[node.input[1]]
+    weight = onnx.numpy_helper.from_array(whole.numpy(), node.input[1])
+    large.release(whole)
+    body = onnx.helper.make_graph([node], "layer", [], [], [weight])
+    return onnx.helper.make_model(body, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def _by_blocks(model: onnx.ModelProto, job: Job) -> onnx.ModelProto:
     from onnxruntime.quantization import matmul_nbits_quantizer as q
     from onnxruntime.quantization.onnx_model import ONNXModel
 
-    model = ONNXModel(onnx.load(job.model))
-    model.replace_gemm_with_matmul()
+    wrapped = ONNXModel(model)
+    wrapped.replace_gemm_with_matmul()
     quantizer = q.MatMulNBitsQuantizer(
-        model.model,
+        wrapped.model,
         bits=8,
         block_size=_BLOCK,
         is_symmetric=True,
@@ -103,17 +153,8 @@ def weights(job: Job) -> None:
         op_types_to_quantize=("MatMul",),
     )
     quantizer.process()
-    _finish(onnx.load(job.model), quantizer.model.model, job.out)
-
-
-def unquantizable(job: Job) -> dict[str, str]:
-    """Give the nodes that `static` leaves float because of their ranges, with the reason."""
-    import onnx
-
-    main, ranges = onnx.load(job.model).graph, usable(job.ranges)
-    kinds = _kinds(job)
-    found = {**dict.fromkeys(_rangeless(main, ranges), _NO_RANGE), **_undroppable(main, ranges)}
-    return {node.name: found[node.name] for node in main.node if node.name in found and node.op_type in kinds}
+    made: onnx.ModelProto = quantizer.model.model
+    return made
 
 
 def _rangeless(main: onnx.GraphProto, ranges: Ranges) -> Iterator[str]:
@@ -200,19 +241,27 @@ def _also_as_matmul(excluded: Collection[str]) -> list[str]:
     return [name for node in excluded for name in (node, f"{node}_MatMul")]
 
 
-def _finish(original: onnx.ModelProto, made: onnx.ModelProto, out: Path) -> None:
+def _finish(made: onnx.ModelProto, seen: Shown, job: Job) -> None:
     """Write what the quantizer made with the original's metadata and declared shapes, its nodes sorted.
 
     onnxruntime 1.32 forgets what subgraphs read when it sorts, declares shapes of tensors that are gone, and marks the
     metadata.
     """
-    import onnx_ir as ir
+    import onnx
 
+    original = onnx.load(job.model, load_external_data=False)
     del made.metadata_props[:]
-    model = ir.from_proto(graph.inherit(original, made))
+    made = graph.inherit(original, made)
+    there = {name for node in made.graph.node for name in node.output}
+    del made.graph.value_info[:]
+    made.graph.value_info.extend(value for value in original.graph.value_info if value.name in there)
+    undo_rounding(made.graph)
+    model = graph.deserialised(made)
     model.graph.sort()
-    proto = ir.to_proto(model)
-    there = {name for node in proto.graph.node for name in node.output}
-    del proto.graph.value_info[:]
-    proto.graph.value_info.extend(value for value in original.graph.value_info if value.name in there)
-    graph.save(proto, out)
+    large.restore(model, seen)
+    graph.save(model, job.out)
+
+
+def _is_pair(path: Path) -> bool:
+    """Tell whether a model is too large for one file, with weights of a kind that are given as they are."""
+    return path.with_name(f"{path.name}.data").exists()

@@ -7,6 +7,8 @@ anything. What no rewriting can mend stays float, in `exclude`.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from itertools import count as numbers
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,13 @@ _MOVING = frozenset(
     | {"Squeeze", "TopK", "Transpose", "Unsqueeze"}
 )
 """Operators whose result the quantizer gives the scales of what they read."""
+_APPENDED = (
+    *("_quantized", "_scale", "_zero_point"),
+    *("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output"),
+    *("_Q8", "_scales", "_zero_points", "_pre_reshape"),
+    *("_output_quantized", "_cast_output", "_scale_mul", "_scales_mul"),
+)
+"""What onnxruntime 1.32 appends to the name of a tensor for those that it adds, whoever has such a name already."""
 
 
 def prepare(path: Path, out: Path) -> tuple[str, ...]:
@@ -35,7 +44,7 @@ def prepare(path: Path, out: Path) -> tuple[str, ...]:
     counts in float64: whoever builds on it makes sure of that. A model that needs nothing keeps its content.
     """
     model, text = _widened(graph.load(path))
-    steps = (_fold, _drop_casts, _fold_norms, _settle_gemms, _own_biases, _own_weights)
+    steps = (_fold, _drop_casts, _fold_norms, _settle_gemms, _own_biases, _own_weights, _free_names)
     said = tuple(filter(None, (text, *(step(model) for step in steps))))
     graph.save(shapes.inferred(model) if said else model, out)
     return said
@@ -141,6 +150,60 @@ def _own_weights(model: ir.Model) -> str:
             constants.replace(model, [node for node in readers if _axis(node) == axis], 1, weight.const_value.numpy())
             copied += 1
     return f"copied {_many(copied, 'weight')} that others read along another axis" if copied else ""
+
+
+def _free_names(model: ir.Model) -> str:
+    """Rename what has a name that the quantizer would give to something else: its file fails, or computes with both."""
+    ends = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
+    inner = {value.name: value for value in _inner(model)}
+    taken = {*inner, *ends, *(value.name for node in model.graph.all_nodes() for value in node.outputs)}
+    clashing = {name for name in inner if not taken.isdisjoint(_bases(name))}
+    clashing |= {base for name in ends for base in _bases(name) if base in taken}
+    for name in sorted(clashing):
+        free = next(new for new in (f"{name}.{i}" for i in numbers(1)) if new not in taken)
+        if name in inner:
+            inner[name].name = free
+        elif name in ends:
+            _set_apart(model.graph, ends[name], free)
+    return f"renamed {_many(len(clashing), 'tensor')} whose names the quantizer gives" if clashing else ""
+
+
+def _set_apart(main: ir.Graph, end: ir.Value, name: str) -> None:
+    """Let the nodes work with a tensor of another name than an input or output keeps."""
+    import onnx_ir as ir
+
+    if end.is_graph_input():
+        uses = list(end.uses())
+        copy = ir.node("Identity", [end])
+        for use in uses:
+            use.node.replace_input_with(use.idx, copy.outputs[0])
+        main.insert_before(main[0], copy)
+        inside, outside = copy.outputs[0], end
+    else:
+        place, kept = main.outputs.index(end), str(end.name)
+        end.name = name
+        copy = ir.node("Identity", [end])
+        main.append(copy)
+        main.outputs[place] = copy.outputs[0]
+        inside, outside = end, copy.outputs[0]
+        outside.name = kept
+    inside.name, copy.name = name, f"Identity_{name}"
+    inside.type = outside.type = end.type
+    inside.shape = outside.shape = end.shape
+
+
+def _bases(name: str) -> Iterator[str]:
+    """Give the names for whose tensors the quantizer would make one with this name, such as `b_quantized_scale`."""
+    for end in filter(name.endswith, _APPENDED):
+        yield (base := name.removesuffix(end))
+        yield from _bases(base)
+
+
+def _inner(model: ir.Model) -> Iterator[ir.Value]:
+    """Give the named values of the main graph that are neither inputs nor outputs of it."""
+    for value in (*model.graph.initializers.values(), *(value for node in model.graph for value in node.outputs)):
+        if value.name and not value.is_graph_input() and not value.is_graph_output():
+            yield value
 
 
 def _axis(node: ir.Node) -> int | None:

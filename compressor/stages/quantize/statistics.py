@@ -88,6 +88,8 @@ def _gathered(model: Path, supply: Supply) -> Work[Statistics]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tapped.onnx"
         taps = tapped(model, path)
+        if not taps:  # there is nothing to run
+            return Statistics({}, {})
         session = runtime.load(path, runtime.options(1, spinning=False))
         seen = yield from _watched(session, taps, supply.calibration, _CALIBRATION_VALUES)
         held_out = yield from _watched(session, taps, supply.held_out.take(_HELD_OUT, seed=0), _HELD_OUT_VALUES)
@@ -193,7 +195,7 @@ def _write(statistics: Statistics, path: Path) -> None:
 
 
 def _read(path: Path) -> Statistics:
-    with np.load(path) as file:
+    with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     values, held_out, means = (_unpacked(key, arrays) for key in ("values", "held_out", "means"))
     rows = zip(arrays["bounds"].tolist(), arrays["unclean"].tolist(), values, held_out, strict=True)

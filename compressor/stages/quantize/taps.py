@@ -135,8 +135,10 @@ def _read_along(tensor: ir.Value) -> Iterable[tuple[int, ir.Node]]:
 
 
 def _weight_shape(node: ir.Node) -> tuple[int, ...] | None:
-    """Give the shape of a layer's weights, at least 2 axes; None where they are not constant."""
+    """Give the shape of a layer's weights, at least 2 axes; None where they are not constant, or there are none."""
     weights = node.inputs[1]
     if weights is None or weights.const_value is None or len(weights.const_value.shape) < 2:  # noqa: PLR2004
+        return None
+    if not weights.const_value.size:
         return None
     return tuple(int(dim) for dim in weights.const_value.shape)
