@@ -24,7 +24,7 @@ _ISA = (
 )
 _EXTRAS = {  # the optional dependencies of pyproject.toml
     "metrics": ("jiwer", "pycocotools"),
-    "torch": ("torch", "onnxscript"),
+    "torch": ("torch", "onnxscript", "safetensors"),
     "tensorrt": ("tensorrt", "pycuda"),
     "tensorrt-rtx": ("tensorrt-rtx-cu13-bindings", "onnxruntime-ep-nv-tensorrt-rtx-cu13"),
     "openvino": ("openvino",),

@@ -27,7 +27,9 @@ def fetch(uri: str, name: str, folder: Path) -> Path:
     """
     check(uri)
     if (file := database(uri)) and not file.exists():  # mlflow would create it
-        raise InputError(f"models:/{name}: there is no registry at {public(uri)}; name another one with --registry")
+        raise InputError(
+            f"models:/{name}: there is no registry at {public(uri, uri)}; name another one with --registry"
+        )
     with connected(uri, partial(_refused, uri, name)) as client:
         from mlflow.artifacts import download_artifacts
 
@@ -36,7 +38,7 @@ def fetch(uri: str, name: str, folder: Path) -> Path:
 
 
 def _refused(uri: str, name: str, reason: str) -> CompressorError:
-    return MachineError(f"models:/{name}: the registry {public(uri)} does not give it: {reason}")
+    return MachineError(f"models:/{name}: the registry {public(uri, uri)} does not give it: {reason}")
 
 
 def _version(client: Any, name: str) -> tuple[str, str]:

@@ -77,8 +77,8 @@ def check(uri: str) -> None:
     scheme = place.scheme.partition("+")[0]
     if scheme == "file" or (not scheme and uri not in _MANAGED):
         raise InputError(
-            f"registry.uri: expected a server or a database, found the folder {public(uri)!r}, where MLflow no longer "
-            "keeps runs: use sqlite:///mlflow.db"
+            f"registry.uri: expected a server or a database, found the folder {public(uri, uri)!r}, where MLflow no "
+            "longer keeps runs: use sqlite:///mlflow.db"
         )
     if scheme in ("http", "https"):
         _check_server(uri)
@@ -88,7 +88,7 @@ def check(uri: str) -> None:
         _check_port(place, _PORTS[scheme])
     elif not {scheme, uri} & set(_MANAGED):
         known = ", ".join((_SQLITE, "http://", "https://", *(f"{kind}://" for kind in _PORTS), *_MANAGED))
-        raise InputError(f"registry.uri: expected one that starts with {known}, found {public(uri)!r}")
+        raise InputError(f"registry.uri: expected one that starts with {known}, found {public(uri, uri)!r}")
 
 
 def database(uri: str) -> Path | None:
@@ -131,7 +131,7 @@ def _check_server(uri: str) -> None:
     except (OSError, HTTPException) as error:
         found = str(error)
     raise MachineError(
-        f"registry {public(uri)}: expected an MLflow server, but {found}: start the server, or use --registry none"
+        f"registry {public(uri, uri)}: expected an MLflow server, but {found}: start the server, or use --registry none"
     )
 
 
@@ -140,7 +140,7 @@ def _parts(uri: str) -> SplitResult:
         place = urlsplit(uri)
         _ = place.port  # it is read only when it is asked for
     except ValueError as error:
-        raise InputError(f"registry.uri: expected a URI, found {public(uri)!r}") from error
+        raise InputError(f"registry.uri: expected a URI, found {public(uri, uri)!r}") from error
     return place
 
 

@@ -62,7 +62,7 @@ def _check_files(folder: Path) -> None:
 
 def _refused(uri: str, folder: Path, reason: str) -> PublishError:
     return PublishError(
-        f"registry {public(uri)}: the run was not recorded: {reason}; everything is kept in {folder}: put the "
+        f"registry {public(uri, uri)}: the run was not recorded: {reason}; everything is kept in {folder}: put the "
         f"registry right, then `compress publish {folder / 'report.json'}`"
     )
 
