@@ -185,8 +185,11 @@ def _truth(path: Path, name: str) -> Any:
     """Give the numbers as others read them."""
     if path.suffix == ".csv":
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row]
-        return np.array([[float(row[f"x_{i}"]) for i in range(6)] for row in rows])
+            header, *rows = (row for row in csv.reader(file) if any(map(str.strip, row)))
+        names = [name.strip() for name in header]
+        named = [names.index(f"x_{i}") for i in range(6) if f"x_{i}" in names]
+        places = named if len(named) == 6 else [at for at, name in enumerate(names) if name.lower() != "label"]  # noqa: PLR2004 - what the model takes
+        return np.array([[float(row[at]) for at in places] for row in rows])
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
