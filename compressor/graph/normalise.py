@@ -149,7 +149,7 @@ def _fold(model: ir.Model) -> tuple[ir.Model, str]:
 def _shape(model: ir.Model) -> tuple[ir.Model, str]:
     import onnx_ir as ir
 
-    for value in (*model.graph.inputs, *model.graph.outputs):
+    for value in (value for graph in model.graphs() for value in (*graph.inputs, *graph.outputs)):
         if value.shape is not None:
             value.shape = ir.Shape([shapes.dimension(dim) for dim in value.shape])
     stated = [value.shape for value in model.graph.outputs]

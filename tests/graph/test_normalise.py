@@ -297,3 +297,15 @@ def agree_on_interface(before: Path, after: Path) -> None:
         assert was.shape in {None, now.shape}
     assert hashlib.sha256(after.read_bytes()).hexdigest() == new.sha256
     assert new.opset >= 17
+
+
+def test_a_dimension_of_minus_one_is_open_inside_a_branch_too(make: Make, tmp_path: Path) -> None:
+    text = """g (float[n,4] x, bool flag) => (float[n,4] y) {
+        y = If (flag) <then_branch = yes () => (float[n,4] p) { p = Relu (x) },
+                       else_branch = no () => (float[n,-1] q) { q = Neg (x) }> }"""
+
+    graph.normalise(make(text), tmp_path / "out.onnx")
+
+    (node,) = onnx.load(tmp_path / "out.onnx").graph.node
+    dims = [branch.g.output[0].type.tensor_type.shape.dim[1] for branch in node.attribute]
+    assert not any(dim.HasField("dim_value") and dim.dim_value < 0 for dim in dims)
