@@ -36,6 +36,17 @@ _TOLERATED = (
     "No Op registered for",  # of which running it says more
 )
 _ELEMENTS_AT_ONCE = 1 << 22
+_CONSTANTS: Mapping[str, str] = {
+    "value": "TENSOR",
+    "sparse_value": "SPARSE_TENSOR",
+    "value_float": "FLOAT",
+    "value_floats": "FLOATS",
+    "value_int": "INT",
+    "value_ints": "INTS",
+    "value_string": "STRING",
+    "value_strings": "STRINGS",
+}
+"""The attributes of Constant with their types. Source: ONNX operator schemas, Constant-13."""
 
 
 def parse(path: Path) -> onnx.ModelProto:
@@ -140,11 +151,20 @@ def refuse_unset(path: Path, model: ir.Model) -> None:
     """Return if attributes have values, which the checker does not see to everywhere.
 
     Raises:
-        InputError: A Constant holds none or several, or an attribute is a parameter where there is no function.
+        InputError: A Constant holds none or several or one of another type than its name says, or an attribute is a
+            parameter where there is no function.
     """
     for node in count.nodes(model):
-        if node.op_type == "Constant" and len(node.attributes) != 1:
+        if node.op_type != "Constant" or node.domain not in count.STANDARD_DOMAINS:
+            continue
+        if len(node.attributes) != 1:
             raise InputError(f"{path}: Constant node {_name(node)!r} holds {len(node.attributes)} values, expected one")
+        (held,) = node.attributes.values()
+        if held.type.name != _CONSTANTS.get(held.name):
+            raise InputError(
+                f"{path}: Constant node {_name(node)!r} holds {held.name!r} as {held.type.name}, expected "
+                f"{_CONSTANTS.get(held.name, 'a value')}; export it again"
+            )
     for node in model.graph.all_nodes():
         if unset := next((one.name for one in node.attributes.values() if one.is_ref()), None):
             raise InputError(

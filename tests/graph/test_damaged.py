@@ -44,6 +44,13 @@ def _empty(proto: onnx.ModelProto) -> None:
     proto.graph.node.append(helper.make_node("Constant", [], ["c"]))
 
 
+def _mistyped(proto: onnx.ModelProto) -> None:
+    proto.opset_import.add(domain="", version=0)  # of which the checker knows no operator, and says no more
+    node = helper.make_node("Constant", [], ["c"], value_strings=["a"])
+    node.attribute[0].name = "value"
+    proto.graph.node.append(node)
+
+
 def _untyped(proto: onnx.ModelProto) -> None:
     proto.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
 
@@ -70,6 +77,7 @@ def _attribute(proto: onnx.ModelProto) -> None:
         (_huge, "tensor name: W"),
         (_cyclic, "has a cycle"),
         (_empty, "Constant node 'Constant' holds 0 values"),
+        (_mistyped, "holds 'value' as STRINGS, expected TENSOR"),
         (_untyped, "'x' has no type"),
         (_unmade, "nothing gives the output 'nobody'"),
         (_parameter, "'axis' of node 'Softmax' is the parameter of a function"),
