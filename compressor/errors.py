@@ -39,6 +39,11 @@ def printable(text: str, longest: int = 2000) -> str:
     return shown if len(shown) <= longest else f"{shown[: longest - end - 3]} … {shown[-end:]}"
 
 
+def root(error: BaseException) -> BaseException:
+    """Give the exception that others were raised from."""
+    return error if error.__cause__ is None else root(error.__cause__)
+
+
 def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 

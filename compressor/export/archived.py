@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compressor.errors import InputError
+from compressor.errors import InputError, root
 from compressor.export import scan
 from compressor.export.inputs import Given, Symbols
 from compressor.export.program import Program
 from compressor.export.source import BATCH, DTYPES, Source
-from compressor.export.users import reason, root
+from compressor.export.users import reason
 
 if TYPE_CHECKING:
     import torch

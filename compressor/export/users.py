@@ -38,13 +38,6 @@ def reason(error: BaseException) -> str:
     return f"{text[:_LONGEST]} ..." if len(text) > _LONGEST else text or "no more is said"
 
 
-def root(error: BaseException) -> BaseException:
-    """Give the exception that others were raised from."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
 def _where(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}: "

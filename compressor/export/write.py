@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compressor import graph
-from compressor.errors import InputError
+from compressor.errors import InputError, root
 from compressor.export.inputs import Symbols, drawn
 from compressor.export.program import Program, tensors
-from compressor.export.users import reason, root
+from compressor.export.users import reason
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compressor.errors import InputError, MachineError
+from compressor.errors import InputError, MachineError, root
 from compressor.graph import count
 
 if TYPE_CHECKING:
@@ -225,11 +225,6 @@ def refuse_non_finite(path: Path, model: ir.Model) -> None:
                 f"{path}: tensor {value.name!r} holds {nans} NaN and {infinities} infinite values of {tensor.size}; "
                 "expected finite weights; did the training diverge? Export a good checkpoint"
             )
-
-
-def root(error: BaseException) -> BaseException:
-    """Give the exception that others were raised from."""
-    return error if error.__cause__ is None else root(error.__cause__)
 
 
 def _name(node: ir.Node) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compressor.errors import InputError, MachineError
+from compressor.errors import InputError, MachineError, root
 from compressor.graph import check, count, serial
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def load(path: Path) -> ir.Model:
     try:
         model = serial.deserialised(proto)
     except ir.serde.SerdeError as error:
-        raise InputError(f"{path}: not a valid ONNX model, or of a kind not supported: {check.root(error)}") from error
+        raise InputError(f"{path}: not a valid ONNX model, or of a kind not supported: {root(error)}") from error
     for tensor in external_tensors(model):
         tensor.base_dir = path.parent
     check.refuse_external_data(path, external_tensors(model))
