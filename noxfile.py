@@ -74,6 +74,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def chaos(session: nox.Session) -> None:
+    """Kill a run of the demo a hundred times at random moments; arguments after `--`: --seed 1, --kills 10."""
+    session.install(".")
+    session.run("python", "benchmarks/chaos/chaos.py", "--kills", "100", "--seed", "0", *session.posargs)
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Meet damaged models, recipes and samples for ten minutes; arguments after `--`: --seed 1, --minutes 2."""
     session.install(".")

@@ -5,7 +5,9 @@
   + InputError      the caller's recipe, model or data is wrong     exit 2
   + MachineError    this machine lacks a package or a device        exit 5
   + RungError       one rung could not be built                     recorded in its Trial, the climb goes on
+  + OutOfTimeError  limits.run is over                              the run ends with its report, exit 4 or 0
   + PublishError    the registry refused; the report is on disk     exit 6
+* Stopped           SIGINT or SIGTERM asked for the end             exit 130, 143
 ```
 
 Sorted by who acts. A gate that is not met is a `Verdict`, never an exception.
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import re
+import signal
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_WAY = frozenset(
@@ -75,20 +78,34 @@ class RungError(CompressorError):
     exit_code = 3
 
 
+class OutOfTimeError(CompressorError):
+    """The whole run may take no longer; what was done until then is reported."""
+
+    exit_code = 4
+
+
 class PublishError(CompressorError):
     """The registry refused; everything it should have held is on disk."""
 
     exit_code = 6
 
 
+class Stopped(SystemExit):
+    """A signal asked for the end; no `Exception`, so that no library on the way takes it for an error of its own."""
+
+    def __init__(self, number: int) -> None:
+        """Take the number of the signal, which the exit code tells."""
+        super().__init__(128 + number)
+        self.why = f"stopped by {signal.Signals(number).name}"
+
+
 def refused(error: OSError) -> MachineError | None:
     """Translate what the operating system refuses for want of space or permission; None for anything else."""
+    where = error.filename2 or error.filename  # of a copy, the second is where it goes
     if error.errno in _NO_ROOM:
         return MachineError(
-            f"{error.filename or 'the disk'}: no space left; free some, or choose another disk with --output or TMPDIR"
+            f"{where or 'the disk'}: no space left; free some, or choose another disk with --output or TMPDIR"
         )
     if error.errno in _NO_WAY:
-        return MachineError(
-            f"{error.filename}: cannot be written ({error.strerror}); choose another place with --output"
-        )
+        return MachineError(f"{where}: cannot be written ({error.strerror}); choose another place with --output")
     return None

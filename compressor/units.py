@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _RATES = {"/s": 1.0, "/min": 1 / 60, "/h": 1 / 3600}
 _BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _COUNTS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
@@ -28,7 +28,7 @@ def seconds(text: str) -> float:
     """Read a duration such as `50ms`.
 
     Raises:
-        ValueError: It is no number with one of the units us, ms, s, min, h.
+        ValueError: It is no number with one of the units us, ms, s, min, h, d.
     """
     return _quantity(text, _SECONDS, "a time such as 50ms")
 

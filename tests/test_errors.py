@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 
 from compressor import errors
@@ -18,3 +19,8 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
 
 def test_no_error_is_a_kind_of_another() -> None:
     assert all(not cls.__subclasses__() for cls in errors.CompressorError.__subclasses__())
+
+
+def test_a_copy_that_finds_no_room_names_where_it_goes_and_not_what_is_copied() -> None:
+    told = errors.refused(OSError(errno.ENOSPC, "No space left on device", "model.onnx", None, "out/model.onnx"))
+    assert str(told).startswith("out/model.onnx: no space left")

@@ -1,9 +1,8 @@
-"""Work in a child: results, progress, and every way of going wrong."""
+"""Work in a child, fresh or warm: results, progress, and every way of going wrong."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import subprocess
 import sys
@@ -13,227 +12,197 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import isolated as pieces
 import psutil
 import pytest
 
 from compressor import isolation
 from compressor.errors import InputError, MachineError, RungError
-from compressor.isolation import Limits, Returned
-from compressor.records import Progress
+from compressor.isolation import Limits, Nursery
 
 
-def finish(*call: object, limits: Limits | None = None) -> tuple[list[Progress], Returned[object]]:
-    work = isolation.call(*call, limits=limits or Limits())  # type: ignore[arg-type]
-    seen = []
-    while True:
-        try:
-            seen.append(next(work))
-        except StopIteration as stop:
-            return seen, stop.value
+@pytest.fixture(params=["fresh", "warm"])
+def nursery(request: pytest.FixtureRequest) -> Iterator[Nursery | None]:
+    if request.param == "fresh":
+        yield None
+        return
+    with Nursery() as warm:
+        yield warm
 
 
-def add(a: int, b: int) -> int:
-    print("noise that must not reach the parent's stdout")  # noqa: T201
-    return a + b
-
-
-def count(n: int) -> Iterator[Progress]:
-    for done in range(n):
-        yield Progress("count", done, n)
-    return n
-
-
-def crash() -> None:
-    os.write(2, b"about to crash\n")
-    ctypes.string_at(0)
-
-
-def hang(pid_file: Path) -> None:
-    with subprocess.Popen(["sleep", "600"]) as sleeper:  # noqa: S607
-        pid_file.write_text(str(sleeper.pid))
-
-
-def eat() -> None:
-    hoard = []
-    while True:
-        hoard.append(b"x" * 10_000_000)
-        time.sleep(0.002)
-
-
-def wrong_input() -> None:
-    raise InputError("model.onnx: no such file")
-
-
-def bug() -> None:
-    raise KeyError("boom")
-
-
-def full() -> None:
-    raise OSError(28, "No space left on device", "out.onnx")
-
-
-def vendor_modules() -> set[str]:
-    vendors = {"onnx", "onnxruntime", "onnxsim", "nncf", "mlflow", "torch", "typer", "rich"}
-    return vendors & set(sys.modules)
-
-
-def test_the_result_and_its_cost_come_back(capfd: pytest.CaptureFixture[str]) -> None:
-    _, returned = finish(add, 2, 3)
+def test_the_result_and_its_cost_come_back(nursery: Nursery | None, capfd: pytest.CaptureFixture[str]) -> None:
+    _, returned = pieces.finish(pieces.add, 2, 3, nursery=nursery)
     assert returned.value == 5
     assert returned.peak_memory_bytes > 5_000_000
     assert capfd.readouterr() == ("", "")
 
 
-def test_progress_is_passed_on_in_order() -> None:
-    seen, returned = finish(count, 3)
+def test_progress_is_passed_on_in_order(nursery: Nursery | None) -> None:
+    seen, returned = pieces.finish(pieces.count, 3, nursery=nursery)
     assert (seen[0].step, seen[0].done, seen[0].total) == ("count", 0, 3)
     assert [p.done for p in seen] == sorted(p.done for p in seen)
     assert returned.value == 3
 
 
-def test_a_crash_is_a_rung_error_with_the_signal_and_the_last_line() -> None:
+def test_a_crash_is_a_rung_error_with_the_signal_and_the_last_line(nursery: Nursery | None) -> None:
     with pytest.raises(RungError, match=r"SIGSEGV.*about to crash"):
-        finish(crash)
+        pieces.finish(pieces.crash, nursery=nursery)
 
 
-def test_a_hang_is_stopped_with_all_its_descendants(tmp_path: Path) -> None:
+def test_a_hang_is_stopped_with_all_its_descendants(nursery: Nursery | None, tmp_path: Path) -> None:
     with pytest.raises(RungError, match=r"limits\.seconds"):
-        finish(hang, tmp_path / "pid", limits=Limits(seconds=2))
+        pieces.finish(pieces.hang, tmp_path / "pid", limits=Limits(seconds=2), nursery=nursery)
     sleeper = int((tmp_path / "pid").read_text())
-    assert _ends(sleeper)
-
-
-def litter(hang_s: float) -> None:
-    (Path(tempfile.mkdtemp()) / "big.onnx").write_text("half")
-    time.sleep(hang_s)
+    assert pieces.ends(sleeper)
 
 
 @pytest.mark.parametrize("hang_s", [0, 60], ids=["ended", "killed"])
 def test_what_a_child_leaves_in_its_temporary_folder_goes_with_it(
-    hang_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nursery: Nursery | None, hang_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with contextlib.suppress(RungError):
-        finish(litter, hang_s, limits=Limits(seconds=2))
+        pieces.finish(pieces.litter, hang_s, limits=Limits(seconds=2), nursery=nursery)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_eating_memory_is_stopped() -> None:
+def test_eating_memory_is_stopped(nursery: Nursery | None) -> None:
     with pytest.raises(RungError, match=r"limits\.memory"):
-        finish(eat, limits=Limits(memory="200MiB", seconds=60))
+        pieces.finish(pieces.eat, limits=Limits(memory="200MiB", seconds=60), nursery=nursery)
 
 
-def test_our_errors_come_back_as_they_were() -> None:
+def test_our_errors_come_back_as_they_were(nursery: Nursery | None) -> None:
     with pytest.raises(InputError, match=r"^model.onnx: no such file$"):
-        finish(wrong_input)
+        pieces.finish(pieces.wrong_input, nursery=nursery)
 
 
-def test_a_bug_comes_back_with_its_traceback() -> None:
+def test_a_bug_comes_back_with_its_traceback(nursery: Nursery | None) -> None:
     with pytest.raises(isolation.WorkError, match=r"def bug|in bug[\s\S]*KeyError: 'boom'"):
-        finish(bug)
+        pieces.finish(pieces.bug, nursery=nursery)
 
 
-def test_a_full_disk_is_the_machines_fault() -> None:
+def test_a_full_disk_is_the_machines_fault(nursery: Nursery | None) -> None:
     with pytest.raises(MachineError, match=r"out.onnx: no space left"):
-        finish(full)
+        pieces.finish(pieces.full, nursery=nursery)
 
 
-def test_a_child_imports_no_vendor_package_by_itself() -> None:
-    assert finish(vendor_modules)[1].value == set()
+def test_a_child_imports_no_vendor_package_by_itself(nursery: Nursery | None) -> None:
+    assert pieces.finish(pieces.vendor_modules, nursery=nursery)[1].value == set()
 
 
 def test_a_module_in_the_working_folder_cannot_stand_in_for_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nursery: Nursery | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "psutil.py").write_text("raise SystemExit(9)")
     (tmp_path / "numpy.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
-    assert finish(add, 1, 1)[1].value == 2
+    assert pieces.finish(pieces.add, 1, 1, nursery=nursery)[1].value == 2
 
 
-def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nursery", ["None", "isolation.Nursery()"])
+def test_the_child_dies_with_its_parent(nursery: str, tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
         from pathlib import Path
-        from test_isolation import finish, hang
-        finish(hang, Path({str(tmp_path / "pid")!r}))
+        from compressor import isolation
+        from isolated import finish, hang
+        finish(hang, Path({str(tmp_path / "pid")!r}), nursery={nursery})
     """)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", script], env=env) as parent:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             time.sleep(0.05)
+        family = psutil.Process(parent.pid).children(recursive=True)
         sleeper = psutil.Process(int((tmp_path / "pid").read_text()))
-        child = sleeper.parent()
+        assert sleeper in family
         parent.kill()
-    sleeper.kill()
-    assert child is not None
-    assert child.pid == parent.pid or child.wait(timeout=10) is None
+    if nursery == "None":  # what a fresh child has started is tied to it only while somebody watches
+        family.remove(sleeper)
+        sleeper.kill()
+    assert family
+    assert all(pieces.ends(one.pid) for one in family)
 
 
-def fork_and_die(pid_file: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        time.sleep(60)
-        os._exit(0)
-    pid_file.write_text(str(child))
-    os._exit(7)
-
-
-def stall() -> None:
-    for thread in range(3, 20):  # whichever is the pipe: a length of 1000 bytes, and then nothing
-        with contextlib.suppress(OSError):
-            os.write(thread, b"\x00\x00\x03\xe8half")
-    time.sleep(600)
-
-
-def test_a_child_that_dies_is_seen_although_its_own_child_lives_on(tmp_path: Path) -> None:
+def test_a_child_that_dies_is_seen_although_its_own_child_lives_on(nursery: Nursery | None, tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(RungError, match="exit code 7"):
-        finish(fork_and_die, tmp_path / "pid", limits=Limits(seconds=60))
+        pieces.finish(pieces.fork_and_die, tmp_path / "pid", limits=Limits(seconds=60), nursery=nursery)
     assert time.monotonic() - begin < 30, "not at the limit"
 
 
-def test_a_child_that_hangs_inside_a_message_is_stopped_at_its_limit() -> None:
+def test_a_child_that_hangs_inside_a_message_is_stopped_at_its_limit(nursery: Nursery | None) -> None:
     with pytest.raises(RungError, match=r"limits\.seconds"):
-        finish(stall, limits=Limits(seconds=2))
+        pieces.finish(pieces.stall, limits=Limits(seconds=2), nursery=nursery)
 
 
-def test_progress_is_thinned_but_every_step_is_told() -> None:
-    seen, _ = finish(steps, 20_000)
+def test_progress_is_thinned_but_every_step_is_told(nursery: Nursery | None) -> None:
+    seen, _ = pieces.finish(pieces.steps, 20_000, nursery=nursery)
     assert {progress.step for progress in seen} == {"one", "two"}
     assert len(seen) < 1000
 
 
-def steps(n: int) -> Iterator[Progress]:
-    for step in ("one", "two"):
-        for done in range(n):
-            yield Progress(step, done, n)
-
-
-def _ends(pid: int) -> bool:
-    """Tell whether a process that was killed is gone, or only waits to be buried, within ten seconds."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def load_and_run() -> list[str]:
-    import onnx
-    import onnxruntime as ort
-
-    text = '<ir_version: 8, opset_import: ["" : 13]> probe (float[1] x) => (float[1] y) { y = Relu(x) }'
-    model = onnx.parser.parse_model(text)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return [output.name for output in session.get_outputs()]
-
-
-def test_a_child_that_loads_a_model_leaves_no_telemetry_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_loads_a_model_leaves_no_telemetry_behind(
+    nursery: Nursery | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
-    _, returned = finish(load_and_run)
+    _, returned = pieces.finish(pieces.load_and_run, nursery=nursery)
     assert returned.value == ["y"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_end_of_an_interpreter_is_told(nursery: Nursery | None) -> None:
+    with pytest.raises(RungError, match="exit code 3"):
+        pieces.finish(pieces.leave, nursery=nursery)
+
+
+def test_a_child_that_closes_its_connection_is_not_waited_for(nursery: Nursery | None) -> None:
+    begin = time.monotonic()
+    with pytest.raises(RungError, match="closed its connection"):
+        pieces.finish(pieces.hang_up, limits=Limits(seconds=60), nursery=nursery)
+    assert time.monotonic() - begin < 30, "not at the limit"
+
+
+def test_memory_of_a_grandchild_that_left_the_session_counts(nursery: Nursery | None, tmp_path: Path) -> None:
+    with pytest.raises(RungError, match=r"limits\.memory"):
+        pieces.finish(
+            pieces.hold, tmp_path / "pid", 400_000_000, 60, limits=Limits(memory="300MiB", seconds=60), nursery=nursery
+        )
+    assert pieces.ends(int((tmp_path / "pid").read_text()))
+
+
+def test_a_piece_that_ends_well_leaves_no_grandchild_and_its_peak_is_that_of_all(
+    nursery: Nursery | None, tmp_path: Path
+) -> None:
+    _, returned = pieces.finish(pieces.hold, tmp_path / "pid", 200_000_000, 0, nursery=nursery)
+    assert returned.peak_memory_bytes > 200_000_000
+    assert pieces.ends(int((tmp_path / "pid").read_text()))
+
+
+def test_what_a_child_changes_is_not_there_for_the_next(
+    nursery: Nursery | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces.finish(pieces.change, "CHANGED", nursery=nursery)
+    given = pieces.finish(pieces.look_around, "CHANGED", environment={"CHANGED": "given"}, nursery=nursery)[1].value
+    assert isinstance(given, tuple)
+    assert given[0] == "given"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "later")
+    monkeypatch.setenv("LATER", "set")
+    found = pieces.finish(pieces.look_around, "CHANGED", nursery=nursery)[1].value
+    assert isinstance(found, tuple)
+    value, folder, temporary, path = found
+    assert (value, folder) == (None, str(tmp_path))
+    assert temporary not in {"/leaked", given[2], tempfile.gettempdir()}, "a folder of its own"
+    assert str(tmp_path / "later") in path
+    assert "leaked" not in path
+    assert pieces.finish(pieces.look_around, "LATER", nursery=nursery)[1].value[0] == "set"  # type: ignore[index]
+
+
+def test_what_vendors_print_is_let_through_on_request(
+    nursery: Nursery | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pieces.finish(pieces.add, 1, 1, verbose=True, nursery=nursery)
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "noise that must not reach the parent's stdout\n")

@@ -82,7 +82,7 @@ def call_here(work: Callable[..., Any], *args: object, **_: object) -> Any:
             value = work(*args)
             value = (yield from value) if isinstance(value, Iterator) else value
         except Exception as error:
-            ours = isolation._ours(error)
+            ours = isolation.ours(error)
             if ours in {None, error}:
                 raise
             raise ours from error

@@ -60,7 +60,7 @@ def serve(connection: Connection) -> None:
         kind, path = connection.recv()
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak
         outcome = _met(TRIALS[kind], path)
-        peak = isolation._peak_memory_bytes()  # noqa: SLF001 - the same measure as of every piece of work
+        peak = isolation.peak_memory_bytes()  # the same measure as of every piece of work
         if peak > _SMALL_BYTES and kind != "model":
             outcome = Outcome(_FAILED, f"took {peak / 1e9:.2f} GB of memory ({outcome})")
         connection.send(outcome)
@@ -96,7 +96,7 @@ def _asked(work: Callable[..., Any], *arguments: object) -> Any:
     try:
         return work(*arguments)
     except Exception as error:
-        ours = isolation._ours(error)  # noqa: SLF001 - the boundary itself is what is tested
+        ours = isolation.ours(error)
         if ours is None:
             raise
         raise Refused(str(ours)) from error

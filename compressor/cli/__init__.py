@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from compressor import __version__
-from compressor.cli import export, look, measure, recipes, run
-from compressor.errors import CompressorError, MachineError, refused
+from compressor.cli import clean, export, log, look, measure, recipes, run
+from compressor.errors import CompressorError, MachineError, Stopped, printable, refused
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -27,6 +27,16 @@ def main() -> NoReturn:
         stream.reconfigure(errors="replace")  # a terminal may know neither µ nor →
     signal.signal(signal.SIGINT, _stop)
     signal.signal(signal.SIGTERM, _stop)
+    log.begin()
+    try:
+        _run()
+    except SystemExit as stop:
+        log.end(stop.code)
+        raise
+
+
+def _run() -> NoReturn:
+    """Run the command that is asked for, and exit with its code."""
     try:
         app()
     except CompressorError as error:
@@ -34,11 +44,11 @@ def main() -> NoReturn:
         sys.exit(error.exit_code)
     except OSError as error:
         if (ours := refused(error)) is None:
-            _bug()
+            _bug(error)
         _tell(ours)
         sys.exit(MachineError.exit_code)
-    except Exception:  # noqa: BLE001 - what is none of ours is a bug of ours
-        _bug()
+    except Exception as error:  # noqa: BLE001 - what is none of ours is a bug of ours
+        _bug(error)
     sys.exit(0)
 
 
@@ -54,22 +64,41 @@ def _tell(error: CompressorError) -> None:
     """Say what is wrong, without the password of a registry, whoever quotes it."""
     from compressor.registry import public
 
+    log.error(str(error))
     typer.echo(f"compress: {public(str(error))}", err=True)
+    _note(error)
 
 
-def _bug() -> NoReturn:
-    """Keep the traceback of the exception being handled, and say where to report it."""
-    from compressor.registry import public
+def _note(error: BaseException) -> None:
+    """Say what else is known of an error."""
+    for note in getattr(error, "__notes__", ()):
+        typer.echo(f"compress: {log.hidden(printable(note))}", err=True)
 
-    typer.echo(public(traceback.format_exc()), err=True)
-    typer.echo("compress: a bug; please open an issue with the lines above and the command", err=True)
+
+def _bug(error: Exception) -> NoReturn:
+    """Say what went wrong, where its traceback and what came before it are kept, and what to attach."""
+    told, (last, *_) = traceback.format_exception(error), traceback.format_exception_only(error)
+    whole = log.hidden("".join(told)).strip()
+    kept = log.bug(whole)
+    if kept is None or "--verbose" in sys.argv:
+        typer.echo(whole, err=True)
+    named = printable(log.hidden(last).strip().rpartition("\n")[2])
+    attached = printable(str(kept)) if kept else "the lines above"
+    typer.echo(f"compress: this is a bug, no mistake of yours: {named}", err=True)
+    _note(error)
+    typer.echo(
+        f"compress: please open an issue with the command, and attach {attached}, the run's report.json if there is "
+        "one, and the model if it may be shared",
+        err=True,
+    )
     sys.exit(1)
 
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     """Unwind, which stops the children; 130 when interrupted, 143 when terminated."""
-    typer.echo(f"compress: stopped by {signal.Signals(number).name}", err=True)
-    sys.exit(128 + number)
+    stop = Stopped(number)
+    typer.echo(f"compress: {stop.why}", err=True)
+    raise stop
 
 
 app = typer.Typer(
@@ -83,7 +112,7 @@ app = typer.Typer(
 app.callback(invoke_without_command=True)(_options)
 for command in (
     *(run.run, run.build, export.export, measure.bench, measure.compare),
-    *(run.publish, run.report, look.inspect, look.doctor),
+    *(run.publish, run.report, clean.clean, look.inspect, look.doctor),
 ):
     app.command()(command)
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from compressor.cli import options
+from compressor.cli import log, options
 from compressor.errors import InputError
 
 Program = Annotated[
@@ -32,10 +32,12 @@ def export(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comma
     as_json: options.Json = False,  # noqa: FBT002
     quiet: options.Quiet = False,  # noqa: FBT002
     verbose: options.Verbose = False,  # noqa: FBT002
+    log_file: options.LogFile = None,
 ) -> None:
     """Export a torch program to an ONNX file, and run that beside it."""
     from compressor import console, pipeline
 
+    log.to(log_file)
     source = options.program(program, weights, inputs, dynamic, trust=trust)
     if source is None:
         raise InputError(f"{program}: no torch program; expected package.module:factory, or a .pt2 file")

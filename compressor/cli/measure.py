@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from compressor.cli import options
+from compressor.cli import log, options
 from compressor.cli.run import EXIT
 
 _NOT_WORSE = {"not worse": 0, "worse": 3, "undecided": 4}
@@ -35,6 +35,7 @@ def bench(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
     as_json: options.Json = False,  # noqa: FBT002
     quiet: options.Quiet = False,  # noqa: FBT002
     verbose: options.Verbose = False,  # noqa: FBT002
+    log_file: options.LogFile = None,
 ) -> None:
     """Measure one model: latency cold and warm, back to back and paced, per batch size.
 
@@ -44,6 +45,7 @@ def bench(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
     from compressor import console, pipeline
     from compressor.recipe import Overrides, batches
 
+    log.to(log_file)
     given = Overrides(
         sla=sla,
         calibration=options.here(samples),
@@ -86,11 +88,13 @@ def compare(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comm
     as_json: options.Json = False,  # noqa: FBT002
     quiet: options.Quiet = False,  # noqa: FBT002
     verbose: options.Verbose = False,  # noqa: FBT002
+    log_file: options.LogFile = None,
 ) -> None:
     """Compare two models, paired: speed, size, outputs, score. Exit 0 not worse, 3 worse, 4 undecided."""
     from compressor import console, pipeline
     from compressor.recipe import Overrides
 
+    log.to(log_file)
     given = Overrides(
         max_drop=max_drop,
         calibration=options.here(samples),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compressor.cli import log
 from compressor.errors import InputError
 
 if TYPE_CHECKING:
@@ -102,6 +103,10 @@ Registry = Annotated[str | None, typer.Option("--registry", metavar="URI", help=
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and the result on stdout only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Let vendors print.")]
+LogFile = Annotated[
+    Path | None,
+    typer.Option("--log-file", metavar="FILE", help="Append a line a step, with its time and memory, to this file."),
+]
 
 
 def time(duration: str | None) -> str | None:
@@ -158,6 +163,7 @@ def settle(path: Path | None, given: Overrides) -> tuple[Recipe, Path]:
     from compressor.recipe import default, override, read
 
     asked = override(read(path) if path else default(), given)
+    log.hide(asked.registry.uri)
     folder = path.absolute().parent if path else Path.cwd()
     named = (asked.data.calibration, asked.data.evaluation)
     functions = [asked.data.metric or "", *(str(data.path) for data in named if data)]

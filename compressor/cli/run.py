@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compressor.cli import options
-from compressor.errors import InputError, PublishError
+from compressor.cli import log, options
+from compressor.errors import InputError, PublishError, Stopped
 
 if TYPE_CHECKING:
     from compressor.pipeline import Request, Result
@@ -49,6 +49,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json on stdout.")] = False,  # noqa: FBT002
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,  # noqa: FBT002
     verbose: options.Verbose = False,  # noqa: FBT002
+    log_file: options.LogFile = None,
 ) -> None:
     """Climb the ladder until a rung meets every gate; report, register, and exit with the verdict."""
     from compressor import console
@@ -56,6 +57,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
     from compressor.plan import Job
     from compressor.recipe import Overrides
 
+    log.to(log_file)
     if sla is None and recipe is None:
         raise InputError("run: nothing says how fast is fast enough; give --sla 50ms, or --recipe FILE")
     given = Overrides(
@@ -97,6 +99,7 @@ def build(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
     as_json: options.Json = False,  # noqa: FBT002
     quiet: options.Quiet = False,  # noqa: FBT002
     verbose: options.Verbose = False,  # noqa: FBT002
+    log_file: options.LogFile = None,
 ) -> None:
     """Build TensorRT engines of a model as it is, and a kit for a machine where NVIDIA's own TensorRT builds."""
     from compressor import console, pipeline
@@ -104,6 +107,7 @@ def build(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
     from compressor.plan import Job
     from compressor.recipe import Overrides
 
+    log.to(log_file)
     given = Overrides(
         calibration=options.here(calibration),
         shapes=tuple(shape or ()),
@@ -121,6 +125,7 @@ def build(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
 def publish(
     path: Annotated[Path, typer.Argument(metavar="REPORT.json", show_default=False)],
     registry: Annotated[str | None, typer.Option(metavar="URI", help="Default: what the recipe says.")] = None,
+    log_file: options.LogFile = None,
 ) -> None:
     """Record a finished run in the registry that its recipe names; once more does no harm."""
     import json
@@ -128,7 +133,12 @@ def publish(
     from compressor import console, formats, pipeline
     from compressor.recipe import parse
 
+    log.to(log_file)
     done = formats.read(path)
+    if done.unfinished:
+        raise InputError(
+            f"{path}: its run did not end ({done.unfinished}); run it again, which goes on from what is made"
+        )
     asked = parse(json.dumps(dict(done.recipe)), f"{path}: recipe")
     uri = registry or asked.registry.uri or "none"
     if uri == "none":
@@ -153,8 +163,9 @@ def _climb(request: Request, *, quiet: bool, as_json: bool) -> int:
 
     try:
         done, refusal = console.follow(_published(request), quiet=quiet)
-    except SystemExit:  # of a signal
-        console.say(f"what was written so far stays under {request.job.reports}")
+    except Stopped as stop:
+        for note in getattr(stop, "__notes__", ("nothing was made yet",)):
+            console.say(note, wrap=True)
         raise
     if not quiet:
         console.verdict(done)
@@ -172,6 +183,6 @@ def _published(request: Request) -> Generator[Progress | Trial, None, tuple[Resu
     settled = yield from pipeline.prepare(request)
     done = yield from pipeline.run(settled, request)
     try:
-        return (yield from pipeline.publish(done, verbose=request.verbose)), None
+        return (yield from pipeline.publish(done, verbose=request.verbose, nursery=request.nursery)), None
     except PublishError as error:
         return done, error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from compressor.console.look import inspected, machine
 from compressor.console.measured import benched, compared, noise
 from compressor.console.out import result, say, table
-from compressor.console.run import engines, exported, plan, verdict
+from compressor.console.run import engines, exported, kept, plan, verdict
 from compressor.console.views import follow
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "exported",
     "follow",
     "inspected",
+    "kept",
     "machine",
     "noise",
     "plan",

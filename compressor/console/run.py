@@ -15,10 +15,13 @@ from compressor.console.out import STYLES, say, table, warn
 from compressor.export import Exported
 from compressor.gates import Gate
 from compressor.grammar import key
-from compressor.pipeline import Engines, Result
+from compressor.pipeline import Engines, Kept, Result
 from compressor.plan import Plan
+from compressor.records import Report
 from compressor.registry import public
 from compressor.units import human_bytes, write_shape
+
+_MINUTE = "%Y-%m-%d %H:%M"
 
 
 def verdict(done: Result) -> None:
@@ -32,11 +35,14 @@ def verdict(done: Result) -> None:
         say(f"artifact  {folder / chosen.artifacts[0].files[0].path}")
     else:
         say(f"artifacts {folder / 'artifacts'} (none is chosen)")
+    if reused := _reused(report):
+        say(f"reused    {reused}", wrap=True)
     say(f"report    {folder / 'report.md'}")
     if report.registry and report.registry.version:
         alias = f" @{report.registry.alias}" if report.registry.alias else ""
         place = public(report.registry.uri)
-        say(f"registry  {report.registry.model} version {report.registry.version}{alias} in {place}")
+        known = ", which holds the same thing already" if report.registry.confirmed else ""
+        say(f"registry  {report.registry.model} version {report.registry.version}{alias}{known} in {place}")
     say(f"next      {_next(done)}")
 
 
@@ -86,6 +92,32 @@ def exported(made: Exported, *, as_json: bool, quiet: bool) -> None:
         say(f"next      compress run {_short(made.model.path)} --sla 50ms")
 
 
+def kept(found: Kept, *, as_json: bool) -> None:
+    """Show what runs keep, and what of it was removed."""
+    if as_json:
+        out.json(found)
+        return
+    rows = [
+        (
+            entry.what,
+            human_bytes(entry.size_bytes),
+            f"{entry.made:{_MINUTE}}",
+            f"{entry.used:{_MINUTE}}",
+            went,
+        )
+        for entries, went in ((found.stays, "no"), (found.gone, "yes"))
+        for entry in entries
+    ]
+    if rows:
+        table(("made by", "size", "made (UTC)", "last used", "removed"), rows)
+    total, freed = (human_bytes(sum(one.size_bytes for one in side)) for side in (found.stays, found.gone))
+    say(f"kept      {total} in {_short(found.folder)}{f', {freed} removed' if found.gone else ''}")
+    if found.in_use:
+        say(f"in use    {found.in_use} stay, because a run that is going on may need them", wrap=True)
+    if found.stays and not found.gone:
+        say("next      compress clean --older-than 7d, --keep 2GB or --all removes it; runs make it again")
+
+
 def plan(settled: Plan) -> None:
     """Show what a run would do."""
     shapes = ", ".join(f"{name} {write_shape(dims)}" for name, dims in settled.shapes.items())
@@ -117,6 +149,16 @@ def _gate(gate: Gate) -> str:
     at = getattr(gate, "at", None)
     written = {**settings, "at": at.name()} if at else settings
     return f"{key(type(gate))} " + ", ".join(f"{name} {value}" for name, value in written.items())
+
+
+def _reused(report: Report) -> str:
+    """Say what was not made anew; all of it was measured afresh."""
+    stages = [stage for trial in report.trials for stage in trial.stages if stage.reused]
+    oldest = min((stage.reused for stage in stages if stage.reused), default=None)
+    if oldest is None:
+        return ""
+    names = ", ".join(dict.fromkeys(stage.stage for stage in stages))
+    return f"{names}: as made by earlier runs, the first on {oldest:%Y-%m-%d at %H:%M} UTC; measured afresh"
 
 
 def _short(path: Path) -> Path:

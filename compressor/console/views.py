@@ -5,6 +5,7 @@ A new view is a class with `show` beside `_Live` and `_Lines`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
@@ -16,13 +17,14 @@ from rich.live import Live
 from rich.text import Text
 
 from compressor.console import out
-from compressor.errors import printable
+from compressor.errors import Stopped, printable
 from compressor.formats.words import at_most, median, ratio
 from compressor.pipeline.choose import passed, undecided
 from compressor.records import Measurement, Progress, Trial
 from compressor.units import human_bytes
 
 T = TypeVar("T")
+_LOGGER = logging.getLogger("compressor")
 _NOTHING = "-"
 _COLUMNS = ("rung", "size", "p50", "p99 at most", "speed-up", "score", "verdict")
 
@@ -40,9 +42,15 @@ def follow(work: Generator[Progress | Trial, None, T], *, quiet: bool) -> T:
     with _view(quiet=quiet) as view:
         try:
             while True:
-                view.show(next(work))
+                event = next(work)
+                if isinstance(event, Trial):
+                    _LOGGER.info("trial: %s: %s", event.rung, _outcome(event))
+                view.show(event)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+        except Stopped as stop:
+            work.throw(stop)  # it may have come while something was shown, of which the work knows nothing
+            raise
 
 
 def _view(*, quiet: bool) -> AbstractContextManager[View]:

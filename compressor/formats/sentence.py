@@ -23,6 +23,8 @@ def sentence(report: Report, escape: Escape = str) -> str:
     """Say what was chosen and what it gains and loses, and which gates decided; names go through `escape`."""
     chosen = chosen_trial(report)
     outcome = _NO_CHOICE[report.verdict] if chosen is None else _choice(report, chosen, escape)
+    if report.unfinished:
+        outcome = " ".join([f"the run did not end ({escape(report.unfinished)}): {outcome}", *_best(report, escape)])
     return " ".join([outcome, *_deciding(report, escape), *_not_built(report, escape)])
 
 
@@ -65,6 +67,22 @@ def _scores(baseline: Trial, chosen: Trial, escape: Escape) -> str:
         return "its quality was not measured"
     came_from = f"{number(before.value)} → " if before else ""
     return f"{escape(after.metric)} {came_from}{score_words(after)}"
+
+
+def _best(report: Report, escape: Escape) -> Iterator[str]:
+    """Say how far the rung came that misses the fewest gates, where none was chosen."""
+    measured = [trial for trial in report.trials if trial.measurement]
+    if report.chosen is None and measured:
+        best = min(measured, key=_misses)
+        facts = [_smaller(report, best), _faster(report, best.measurement), _scores(report.baseline, best, escape)]
+        yield f"Best so far: {escape(best.rung)}: {'; '.join(fact for fact in facts if fact)}."
+
+
+def _misses(trial: Trial) -> tuple[int, int, float]:
+    """Count the gates that are missed, then those that are open; of rungs with the same, the fastest is least."""
+    speedup = trial.measurement.speedup if trial.measurement else None
+    met = [verdict.met for verdict in trial.verdicts]
+    return met.count(False), met.count(None), -speedup.ratio if speedup else 0.0
 
 
 def _deciding(report: Report, escape: Escape) -> Iterator[str]:

@@ -19,7 +19,7 @@ from compressor.graph.facts import (
     open_model,
     summary,
 )
-from compressor.graph.files import load, parts, save, with_metadata
+from compressor.graph.files import load, parts, save, sha256, with_metadata
 from compressor.graph.inherit import inherit
 from compressor.graph.normalise import normalise
 from compressor.graph.probe import probe
@@ -47,6 +47,7 @@ __all__ = [
     "quantized_share",
     "save",
     "serialised",
+    "sha256",
     "summary",
     "with_metadata",
 ]

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from compressor import plan, runtime, workspace
 from compressor.gates import Accuracy, At, Gate, Latency, Speedup
 from compressor.pipeline import measuring, subject
-from compressor.pipeline.steps import Steps
+from compressor.pipeline.steps import Steps, nursery
 from compressor.pipeline.subject import Subject
 from compressor.pipeline.summary import original
 from compressor.plan import Job, Plan
@@ -57,7 +57,7 @@ class Asked:
         """
         workspace.check_temporary()
         environment = runtime.custom_ops.environment(plan.libraries(self.recipe, self.folder))
-        return Steps(self.recipe.limits, verbose=self.verbose, environment=environment)
+        return Steps(self.recipe.limits, verbose=self.verbose, environment=environment, nursery=nursery())
 
     def place(self) -> str | None:
         """Give the registry that was named, if any."""

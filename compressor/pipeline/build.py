@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from compressor import workspace
 from compressor.engines import Auto, Tensorrt
@@ -16,13 +15,14 @@ from compressor.engines.tensorrt import record
 from compressor.errors import InputError, RungError
 from compressor.formats import snippet
 from compressor.pipeline import work
-from compressor.pipeline.climb import candidate
+from compressor.pipeline.making import Making, Place, home
 from compressor.pipeline.run import Request, prepare
 from compressor.pipeline.steps import Steps
 from compressor.plan import Job, Plan
 from compressor.recipe import Rung
 from compressor.records import Applied, Artifact, Work
 from compressor.registry import Registry
+from compressor.scratch import scratch
 from compressor.stages import Fuse, Quantize, Stage
 
 _KIT, _ENGINES = "kit", "engines"
@@ -64,9 +64,10 @@ def build(job: Job, *, verbose: bool) -> Work[Engines]:
     settled = yield from prepare(Request(_job(job, engine), verbose=verbose))
     engine = engine.fitted(settled.model.inputs, (settled.shapes, *(point.shapes for point in settled.points)))
     final.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=final.parent, prefix=f".{final.name}-") as scratch:
-        made = yield from _made(settled, engine, Path(scratch), verbose=verbose)
-        _swap(Path(scratch), final)
+    with scratch(home(job.reports), "build") as working:
+        place = Place(working, working, home(job.reports))
+        made = yield from _made(settled, engine, place, verbose=verbose)
+        _swap(working, final)
     if made.refused:
         raise RungError(f"{job.model}: {made.refused}; the kit is in {final / _KIT}")
     looked = engine.precision != "fp32" or any(stage.uncalibrated for stage in made.stages)
@@ -84,17 +85,20 @@ class _Made:
     refused: str | None = None
 
 
-def _made(settled: Plan, engine: Tensorrt, run: Path, *, verbose: bool) -> Work[_Made]:
+def _made(settled: Plan, engine: Tensorrt, place: Place, *, verbose: bool) -> Work[_Made]:
     """Build the engines and the kit into a folder that is swapped in when they are there."""
-    steps = Steps(settled.recipe.limits, verbose=verbose)
+    run, limits = place.run, settled.recipe.limits
+    steps = Steps(limits, verbose=verbose)
     unbuilt = (yield from steps.call("builder", work.unbuildable, engine)).value
-    made = yield from candidate(settled, run, verbose=verbose)
-    given = replace(work.given(settled, run), run=run / _ENGINES)
+    making = Making(settled, place, steps)
+    made = yield from making.rung(settled.recipe.rungs[0])
+    given = replace(making.given, run=run / _ENGINES)
     yield from steps.call("kit", work.kit, engine, made.model, run / _KIT, given)
     if unbuilt:
         return _Made(made.stages, unbuilt=unbuilt)
     try:
-        built = (yield from steps.call("build", work.build, engine, made.model, run / _ENGINES, given)).value
+        arguments, more_s = (engine, made.model, run / _ENGINES, given), work.build_more_s(limits)
+        built = (yield from steps.call("build", work.build, *arguments, more_s=more_s)).value
     except RungError as error:
         return _Made(made.stages, refused=str(error))
     workspace.write_text(run / _ENGINES / "load.py", snippet(built.artifacts[0]))

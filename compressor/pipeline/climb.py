@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from compressor import gates, runtime, score
-from compressor.engines import Engine, Onnxruntime, Settled, Tensorrt
-from compressor.errors import RungError
-from compressor.isolation import Returned
+from compressor.engines import Engine, Settled, Tensorrt
+from compressor.errors import CompressorError, RungError, Stopped, refused
+from compressor.isolation import Nursery, WorkError
 from compressor.pipeline import choose, measuring, work
 from compressor.pipeline import quality as judging
 from compressor.pipeline.built import Assembly, Built
+from compressor.pipeline.making import Making, Place
 from compressor.pipeline.quality import Quality, Scoring
-from compressor.pipeline.search import Outcome, Search, left, searched
 from compressor.pipeline.steps import Steps
-from compressor.pipeline.work import Made
 from compressor.plan import Plan
 from compressor.recipe import BASELINE, Rung
 from compressor.records import (
-    Applied,
     Artifact,
     Candidate,
     Failure,
@@ -34,10 +31,8 @@ from compressor.records import (
     Trial,
     Work,
 )
-from compressor.stages import Stage
 
 Climb = Generator[Progress | Trial, None, "Climbed"]
-_Chain = tuple[Engine, tuple[Stage, ...]]
 _Found = tuple[Quality | None, Measurement | None]
 _UNMEASURED = (
     "not measured: no such device is here; prove it where it will serve, or ask for `measure: cpu-proxy`, which "
@@ -47,11 +42,13 @@ _UNMEASURED = (
 
 @dataclass(frozen=True)
 class Climbed:
-    """The trials of a climb, and the rungs with every choice written out."""
+    """The trials of a climb, and the rungs with every choice written out; `ended`: what ended it before its time."""
 
     baseline: Trial
     trials: tuple[Trial, ...]
     rungs: tuple[Rung, ...]
+    warnings: tuple[str, ...] = ()
+    ended: BaseException | None = None
 
 
 @dataclass(frozen=True)
@@ -63,59 +60,84 @@ class Base:
     quality: Quality | None
 
 
-def climb(plan: Plan, run: Path, *, every: bool, verbose: bool) -> Climb:
-    """Yield each trial once it is judged; return all of them.
+def climb(plan: Plan, place: Place, *, every: bool, verbose: bool, nursery: Nursery | None = None) -> Climb:
+    """Yield each trial once it is judged; return all of them, also where something ends the climb before its time.
 
     Args:
         plan: What to do, with nothing left open.
-        run: The run's folder.
+        place: Where to work.
         every: Climb on past a rung that meets every gate.
         verbose: Let vendors print.
+        nursery: Where the children come from; each is fresh without one.
     """
-    climbing = _Climb(plan, run, verbose=verbose)
+    climbing = _Climb(plan, place, verbose=verbose, nursery=nursery)
     try:
-        base = yield from climbing.baseline()
-    except RungError as error:
-        trial = _failed(BASELINE, climbing.steps.now, error)
-        yield trial
-        return Climbed(trial, (), plan.recipe.rungs)
-    yield base.trial
-    trials: list[Trial] = []
-    for rung in plan.recipe.rungs:
-        if _needs_evaluation(rung) and choose.lacks_evaluation((base.trial, *trials)):
-            break
-        if _needs_evaluation(rung) and not every and not climbing.timed(rung) and any(map(choose.undecided, trials)):
-            break  # nothing here can say that less is not enough
-        try:
-            trial = yield from climbing.rung(rung, base, _previous(base.trial, trials))
-        except RungError as error:
-            trial = _failed(rung.name, climbing.steps.now, error)
-        trials.append(trial)
-        yield trial
-        if choose.passed(trial) and not every:
-            break
-    return Climbed(base.trial, tuple(trials), climbing.resolved())
+        yield from climbing.all(every=every)
+    except (CompressorError, WorkError, OSError, Stopped) as error:  # what was done so far is worth its report
+        climbing.cut(error)
+    return climbing.climbed()
 
 
-def candidate(plan: Plan, run: Path, *, verbose: bool) -> Work[Candidate]:
-    """Give what the stages of the first rung make of the model, and measure nothing."""
-    return (yield from _Climb(plan, run, verbose=verbose).make(plan.recipe.rungs[0]))
+def why(error: BaseException) -> str:
+    """Say in a sentence what ended a climb before its time."""
+    if isinstance(error, Stopped):
+        return error.why
+    return str(error).strip().rpartition("\n")[2] or type(error).__name__
 
 
 class _Climb:
     """The steps of one climb over one plan."""
 
-    def __init__(self, plan: Plan, run: Path, *, verbose: bool) -> None:
-        self.plan, self.run = plan, run
-        self.scratch = run / work.SCRATCH
+    def __init__(self, plan: Plan, place: Place, *, verbose: bool, nursery: Nursery | None = None) -> None:
+        self.plan, self.run, self.scratch = plan, place.run, place.scratch
         environment = runtime.custom_ops.environment(plan.recipe.custom_ops)
-        self.steps = Steps(plan.recipe.limits, verbose=verbose, environment=environment)
-        self.scene = replace(measuring.scene(plan, run), raw=run / "raw")
+        self.steps = Steps(plan.recipe.limits, verbose=verbose, environment=environment, nursery=nursery)
+        self.scene = replace(measuring.scene(plan, place.run), raw=place.run / "raw")
         self.scoring = _scoring(plan)
-        self.given = work.given(plan, run)
+        self.making = Making(plan, place, self.steps)
         self.seen: dict[tuple[object, ...], _Found] = {}
-        self.float: Candidate | None = None  # the normalised original
-        self.made: dict[_Chain, tuple[Stage, Candidate]] = {}  # what a rung's first stages made serves the next rung
+        self.trials: list[Trial] = []  # the baseline's first
+        self.now = BASELINE
+        self.ended: BaseException | None = None
+
+    def all(self, *, every: bool) -> Generator[Progress | Trial, None, None]:
+        """Climb rung after rung until one is enough, or to the top."""
+        try:
+            base = yield from self.baseline()
+        except RungError as error:
+            yield self.known(_failed(BASELINE, self.steps.now, str(error)))
+            return
+        yield self.known(base.trial)
+        for rung in self.plan.recipe.rungs:
+            if _needs_evaluation(rung) and choose.lacks_evaluation(self.trials):
+                return
+            undecided = any(map(choose.undecided, self.trials[1:]))
+            if _needs_evaluation(rung) and not every and not self.timed(rung) and undecided:
+                return  # nothing here can say that less is not enough
+            self.now = rung.name
+            try:
+                trial = yield from self.rung(rung, base, _previous(base.trial, self.trials[1:]))
+            except RungError as error:
+                trial = _failed(rung.name, self.steps.now, str(error))
+            yield self.known(trial)
+            if choose.passed(trial) and not every:
+                return
+
+    def known(self, trial: Trial) -> Trial:
+        """Add a trial to those that the report will hold."""
+        self.trials.append(trial)
+        return trial
+
+    def cut(self, error: BaseException) -> None:
+        """End here: the rung that was under way was not built."""
+        self.ended = (refused(error) if isinstance(error, OSError) else None) or error
+        if self.now not in {trial.rung for trial in self.trials}:
+            self.known(_failed(self.now, self.steps.now, why(self.ended)))
+
+    def climbed(self) -> Climbed:
+        """Give all that is known."""
+        base, *trials = self.trials
+        return Climbed(base, tuple(trials), self.making.resolved(), self.making.keep.warnings, self.ended)
 
     def baseline(self) -> Work[Base]:
         """Measure and score the original."""
@@ -130,7 +152,7 @@ class _Climb:
 
     def rung(self, rung: Rung, base: Base, previous: Trial) -> Work[Trial]:
         """Make, build, score, measure and judge one rung."""
-        candidate = yield from self.make(rung)
+        candidate = yield from self.making.rung(rung)
         made = yield from self.build(rung.name, candidate.model, self.settled(rung.engine or self.plan.recipe.engine))
         key = (*_content(made.runs.artifact), self.timed(rung))
         found = self.seen.get(key)
@@ -143,40 +165,6 @@ class _Climb:
         trial = self.trial(rung.name, candidate, made, found)
         return self.judged(trial, base.trial, (previous, base.trial))
 
-    def make(self, rung: Rung) -> Work[Candidate]:
-        """Apply the rung's stages to the normalised original."""
-        candidate = yield from self.normalised()
-        for chain in self._chains(rung):
-            if chain not in self.made:
-                self.made[chain] = yield from self.applied(rung, chain[1][-1], candidate)
-            _, candidate = self.made[chain]
-        return candidate
-
-    def normalised(self) -> Work[Candidate]:
-        """Normalise the original, once a climb."""
-        if self.float is None:
-            step = yield from self.steps.call("normalise", work.normalise, self.given, self._out("normalised"))
-            self.float = Candidate(step.value.model, (work.applied(gates.NORMALISE, {}, step),))
-        return self.float
-
-    def applied(self, rung: Rung, stage: Stage, before: Candidate) -> Work[tuple[Stage, Candidate]]:
-        """Apply one stage, in the best of the ways that it leaves open; give it with nothing left open."""
-        *ways, last = yield from self._ways(rung.name, stage, before.model)
-        outcome = (yield from searched(self.steps, ways, self._search(rung, before))) if ways else Outcome()
-        if outcome.taken:
-            settled, step = outcome.taken.stage, outcome.taken.step
-        else:
-            settled, step = yield from self._applied(rung.name, last, before)
-            step = left(step, outcome) if ways else step
-        made = step.value
-        did = replace(work.applied(work.name(stage), work.settings(settled), step), tried=outcome.tried)
-        if made.audit and made.audit.integer_nodes:
-            did = yield from self._profiled(rung.name, before.model, made, did)
-        model = made.model
-        if model.macs is None:  # shapes cannot be inferred past some integer operators; they change no MACs
-            model = replace(model, macs=before.model.macs)
-        return settled, Candidate(model, (*before.stages, did))
-
     def settled(self, engine: Engine) -> Settled:
         """Give an engine with nothing left open."""
         return engine.resolve(self.plan.environment.cpus_usable)
@@ -188,8 +176,9 @@ class _Climb:
 
     def build(self, rung: str, model: Model, engine: Settled) -> Work[Assembly]:
         """Write the artifacts."""
-        folder = self.run / "artifacts" / rung
-        return (yield from self.steps.call(f"{rung}: build", work.build, engine, model, folder, self.given)).value
+        arguments = (engine, model, self.run / "artifacts" / rung, self.making.given)
+        more_s = work.build_more_s(self.plan.recipe.limits)
+        return (yield from self.steps.call(f"{rung}: build", work.build, *arguments, more_s=more_s)).value
 
     def quality(self, rung: str, built: Built, before: Quality | None) -> Work[Quality | None]:
         """Score an artifact on the evaluation samples, beside the baseline's outputs; None without samples."""
@@ -228,62 +217,6 @@ class _Climb:
         asked = gates.elsewhere(verdicts, self.plan.scheme.name)
         return replace(trial, verdicts=(*asked, *gates.implicit(trial, ())))  # who is slower here says nothing of there
 
-    def resolved(self) -> tuple[Rung, ...]:
-        """Give the recipe's rungs with the choices that were made while climbing written out."""
-        return tuple(rung.model_copy(update={"stages": self._settled(rung)}) for rung in self.plan.recipe.rungs)
-
-    def _ways(self, rung: str, stage: Stage, before: Model) -> Work[tuple[Stage, ...]]:
-        if not stage.open:
-            return (stage,)
-        arguments = (stage, before, self.plan.scheme)
-        return (yield from self.steps.call(f"{rung}: {work.name(stage)}", work.candidates, *arguments)).value
-
-    def _profiled(self, rung: str, before: Model, made: Made, did: Applied) -> Work[Applied]:
-        """Add what operators take, which is good to know and not worth a rung."""
-        try:
-            arguments = (before, made, self.given.supply)
-            audit = yield from self.steps.call(f"{rung}: profile", work.profiled, *arguments)
-        except RungError as error:
-            return replace(did, notes=(*did.notes, f"operators could not be timed: {error}"))
-        return replace(did, audit=audit.value)
-
-    def _applied(self, rung: str, stage: Stage, before: Candidate) -> Work[tuple[Stage, Returned[Made]]]:
-        name = work.name(stage)
-        out = self._out(f"{rung}-{len(before.stages)}-{name}")
-        arguments = (stage, before.model, self.given, out)
-        step = yield from self.steps.call(f"{rung}: {name}", work.apply, *arguments, more_s=work.longest_s(stage))
-        return stage.model_copy(update=dict(step.value.did.settled)), step
-
-    def _search(self, rung: Rung, before: Candidate) -> Search:
-        engine = self.settled(rung.engine or self.plan.recipe.engine)
-        if isinstance(engine, Tensorrt):  # ways are looked at as graphs, on the CPU
-            engine = Onnxruntime().resolve(self.plan.environment.cpus_usable)
-        return Search(
-            rung=rung.name,
-            before=before.model,
-            engine=engine,
-            given=self.given,
-            scratch=self.scratch / "ways",
-            seed=self.plan.recipe.seed,
-            saturates=self.plan.environment.saturates,
-            timed=self.plan.scheme.here,
-            small=any(isinstance(gate, gates.Size) for gate in self.plan.recipe.gates),
-        )
-
-    def _settled(self, rung: Rung) -> tuple[Stage, ...]:
-        chains = zip(self._chains(rung), rung.stages, strict=True)
-        return tuple(self.made[chain][0] if chain in self.made else stage for chain, stage in chains)
-
-    def _chains(self, rung: Rung) -> tuple[_Chain, ...]:
-        """Name what each stage of a rung makes by all that it depends on; which way wins depends on the engine."""
-        engine = rung.engine or self.plan.recipe.engine
-        return tuple((engine, rung.stages[: last + 1]) for last in range(len(rung.stages)))
-
-    def _out(self, name: str) -> Path:
-        folder = self.scratch / name
-        folder.mkdir(parents=True)
-        return folder / "model.onnx"
-
 
 def _scoring(plan: Plan) -> Scoring | None:
     if plan.evaluation is None or plan.metric is None:
@@ -318,5 +251,5 @@ def _notes(candidate: Candidate, quality: Quality | None) -> Iterator[str]:
     yield from (f"output {name!r} is not scored: {why}" for name, why in left_out.items())
 
 
-def _failed(rung: str, step: str, error: RungError) -> Trial:
-    return Trial(rung, failure=Failure(step.removeprefix(f"{rung}: "), str(error)))
+def _failed(rung: str, step: str, reason: str) -> Trial:
+    return Trial(rung, failure=Failure(step.removeprefix(f"{rung}: ") or "start", reason))

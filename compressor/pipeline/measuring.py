@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median_low
 
@@ -15,11 +16,12 @@ import numpy as np
 from compressor import gates, units, workspace
 from compressor.bench import stats
 from compressor.bench.measure import Experiment, Measured
+from compressor.bench.start import Start, start
 from compressor.isolation import Returned
 from compressor.pipeline import timing
 from compressor.pipeline.built import Built
 from compressor.pipeline.steps import Steps
-from compressor.pipeline.timing import Spot, Start
+from compressor.pipeline.timing import Spot
 from compressor.plan import Plan, Point
 from compressor.recipe import Recipe
 from compressor.records import Latency, Measurement, Work
@@ -88,7 +90,7 @@ def _put_together(built: Built, begun: Sequence[Returned[Start]], latency: Laten
         size_bytes=sum(file.size_bytes for file in built.artifact.files),
         latency=replace(latency, load_ms=usual.load_ms, cold_ms=usual.cold_ms),
         throughput_per_s=latency.throughput_per_s or 0.0,
-        memory_bytes=max(start.value.gpu_bytes or start.peak_memory_bytes for start in begun),
+        memory_bytes=max(one.value.gpu_bytes or one.peak_memory_bytes for one in begun),
         gpu_ms=usual.gpu_ms,
         cost_per_million=gates.cost(set_.recipe.gates, latency),
         startup=stats.bound(np.array(_totals_ms(begun)), 50, _CONFIDENCE),
@@ -97,9 +99,10 @@ def _put_together(built: Built, begun: Sequence[Returned[Start]], latency: Laten
 
 def _starts(steps: Steps, step: str, built: Built, set_: Scene) -> Work[tuple[Returned[Start], ...]]:
     """Start an artifact in fresh processes, one after another."""
+    load = partial(built.engine.open, built.artifact, set_.run)  # not `built.open`, which takes this package with it
     begun: tuple[Returned[Start], ...] = ()
     for _ in range(gates.starts(set_.recipe.gates)):
-        begun = (*begun, (yield from steps.call(step, timing.start, built, set_.points[0].samples, set_.run)))
+        begun = (*begun, (yield from steps.call(step, start, load, set_.points[0].samples, imports=None)))
     return begun
 
 
@@ -127,4 +130,4 @@ def _usual(begun: Sequence[Returned[Start]]) -> Start:
 
 
 def _totals_ms(begun: Sequence[Returned[Start]]) -> list[float]:
-    return [start.value.load_ms + start.value.cold_ms for start in begun]
+    return [one.value.load_ms + one.value.cold_ms for one in begun]

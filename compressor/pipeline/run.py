@@ -9,29 +9,39 @@ import json
 import shutil
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from compressor import formats, isolation, plan, recipe, registry, runtime, workspace
-from compressor.errors import InputError, MachineError, PublishError, RungError
+from compressor.errors import InputError, MachineError, OutOfTimeError, PublishError, RungError, Stopped
+from compressor.isolation import Nursery
 from compressor.pipeline import choose
-from compressor.pipeline.climb import climb
+from compressor.pipeline.climb import Climb, Climbed, climb, why
 from compressor.pipeline.export import exported
+from compressor.pipeline.making import Place, home
+from compressor.pipeline.steps import Steps, nursery
 from compressor.pipeline.summary import data, original
 from compressor.plan import Job, Plan
 from compressor.records import Artifact, Progress, Report, Trial, Work
+from compressor.scratch import scratch
 
 SCHEMA_VERSION = 1
+_AGAIN = "the same command again goes on from what is made, and measures afresh"
+_GOING_ON = "the run is going on, or was killed"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller wants: a job, whether to climb past the first rung that is enough, whether vendors may print."""
+    """What the caller wants: a job, whether to climb past the first rung that is enough, whether vendors may print.
+
+    `nursery`: where the children of the command come from.
+    """
 
     job: Job
     every: bool = False
     verbose: bool = False
+    nursery: Nursery = field(default_factory=nursery)
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,16 @@ class Result:
     registry: str | None = None
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A run that has begun: what it does, for whom, and when it started."""
+
+    plan: Plan
+    request: Request
+    at: datetime
+    clock_s: float
+
+
 def prepare(request: Request) -> Work[Plan]:
     """Settle everything and find every avoidable error, in a child of its own.
 
@@ -52,39 +72,49 @@ def prepare(request: Request) -> Work[Plan]:
     """
     workspace.check_temporary()
     job, notes = yield from exported(request.job, verbose=request.verbose)
-    yield Progress("plan")
-    limits, environment = job.recipe.limits, runtime.custom_ops.environment(plan.libraries(job.recipe, job.folder))
-    work = isolation.call(plan.make, job, limits=limits, verbose=request.verbose, environment=environment)
-    try:
-        settled = (yield from work).value
-    except RungError as error:  # there is no rung yet
-        raise InputError(f"{job.model}: planning failed: {error}") from error
+    environment = runtime.custom_ops.environment(plan.libraries(job.recipe, job.folder))
+    limits = job.recipe.limits.model_copy(update={"run": None})  # its time begins when there is something to show
+    steps = Steps(limits, verbose=request.verbose, environment=environment, nursery=request.nursery)
+    with steps.of(str(job.model)):
+        settled = (yield from steps.call("plan", plan.make, job)).value
     return replace(settled, warnings=(*notes, *settled.warnings))
 
 
 def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Result]:
-    """Climb, yielding each trial as it is judged, and write the report; everything named in it is on disk then."""
-    started, begin = datetime.now(UTC), time.monotonic()
-    folder = workspace.run_folder(request.job.reports.absolute(), settled.model.path.stem, started)
-    workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
-    try:
-        climbed = yield from climb(settled, folder, every=request.every, verbose=request.verbose)
-    except InputError:
+    """Climb, yielding each trial as it is judged, and write the report; everything named in it is on disk then.
+
+    What ends the climb before its time is raised once the report of what was done is written, with a note that says
+    where it is; only that `limits.run` is over is no error, but a result.
+
+    Raises:
+        CompressorError: The model, the data or the machine stopped the run.
+        Stopped: A signal asked for the end.
+    """
+    begun = _Begun(settled, request, datetime.now(UTC), time.monotonic())
+    with scratch(home(request.job.reports), "run") as working:
+        workspace.reserve(working)
+        folder = workspace.run_folder(request.job.reports.absolute(), settled.model.path.stem, begun.at)
+        workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
+        place = Place(folder, working, home(request.job.reports))
+        climbing = climb(settled, place, every=request.every, verbose=request.verbose, nursery=request.nursery)
+        climbed = yield from _noted(climbing, begun, folder)
+    if isinstance(climbed.ended, InputError) and climbed.baseline.failure:
         shutil.rmtree(folder)  # it holds nothing that anybody asked for
-        raise
-    finally:
-        shutil.rmtree(folder / ".work", ignore_errors=True)
+        raise climbed.ended
     settled = replace(settled, recipe=settled.recipe.model_copy(update={"rungs": climbed.rungs}))
     workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
-    report = _report(settled, climbed.baseline, climbed.trials, folder)
-    if request.every or report.chosen in {None, recipe.BASELINE}:
-        report = replace(report, warnings=(*report.warnings, *_cut_short(settled, climbed.trials)))
-    result = Result(replace(report, started=started, duration_s=time.monotonic() - begin), folder, settled.registry)
+    ended = None if climbed.ended is None else why(climbed.ended)
+    trials = (climbed.baseline, *climbed.trials)
+    result = Result(_report(replace(begun, plan=settled), trials, folder, ended), folder, settled.registry)
+    result = replace(result, report=_with(result.report, climbed.warnings))
     write(result)
+    if climbed.ended is not None and not isinstance(climbed.ended, OutOfTimeError):
+        climbed.ended.add_note(f"what was done until then is reported in {folder / 'report.md'}; {_AGAIN}")
+        raise climbed.ended
     return result
 
 
-def publish(result: Result, *, verbose: bool = False) -> Work[Result]:
+def publish(result: Result, *, verbose: bool = False, nursery: Nursery | None = None) -> Work[Result]:
     """Record a report in its registry, if it has one, and write the report again with where it stands there.
 
     Raises:
@@ -92,13 +122,17 @@ def publish(result: Result, *, verbose: bool = False) -> Work[Result]:
     """
     if result.registry is None:
         return result
-    yield Progress("publish")
-    limits = isolation.Limits.model_validate(result.report.recipe.get("limits", {}))
+    limits = isolation.Limits.model_validate(result.report.recipe.get("limits", {})).model_copy(update={"run": None})
     arguments = (result.registry, result.report, result.folder)
     try:
-        step = yield from isolation.call(registry.record, *arguments, limits=limits, verbose=verbose)
+        step = yield from Steps(limits, verbose=verbose, nursery=nursery).call("publish", registry.record, *arguments)
     except (RungError, MachineError) as error:
         raise PublishError(f"the run was not recorded: {error}; everything is kept in {result.folder}") from error
+    except Stopped as stop:
+        stop.add_note(
+            f"the run is done, but not recorded: `compress publish {result.folder / 'report.json'}` does that"
+        )
+        raise
     published = replace(result, report=replace(result.report, registry=step.value))
     write(published)
     return published
@@ -120,10 +154,36 @@ def _write_loading(artifact: Artifact, folder: Path) -> None:
     workspace.write_text(beside / "load.py", formats.snippet(artifact))
 
 
-def _report(settled: Plan, baseline: Trial, trials: tuple[Trial, ...], folder: Path) -> Report:
-    verdict, chosen = choose.outcome(baseline, trials)
+def _noted(climbing: Climb, begun: _Begun, folder: Path) -> Climb:
+    """Pass trials on, each once it stands in a report on disk: what kills a run takes none of them away."""
+    trials: tuple[Trial, ...] = ()
+    climbed: Climbed
+    while True:
+        try:
+            event = next(climbing)
+            if isinstance(event, Trial):
+                trials = (*trials, event)
+                write(Result(_report(begun, trials, folder, _GOING_ON), folder))
+            yield event
+        except StopIteration as end:
+            climbed = end.value
+            return climbed
+        except (OSError, Stopped) as error:  # of the disk, or of a signal that arrived outside of the climb
+            try:
+                climbing.throw(error)
+            except StopIteration as end:
+                climbed = end.value
+                return climbed
+
+
+def _report(begun: _Begun, trials: tuple[Trial, ...], folder: Path, unfinished: str | None) -> Report:
+    """Put the report together from the trials so far, the baseline's first."""
+    settled, baseline, *others = begun.plan, *trials
+    verdict, chosen = choose.outcome(baseline, others)
+    if unfinished and verdict == "fail":
+        verdict = "inconclusive"  # what was not climbed may have met every gate
     raw = sorted((folder / "raw").glob("*.npy"))
-    return Report(
+    report = Report(
         schema_version=SCHEMA_VERSION,
         verdict=verdict,
         chosen=chosen,
@@ -131,22 +191,32 @@ def _report(settled: Plan, baseline: Trial, trials: tuple[Trial, ...], folder: P
         model=original(settled.model),
         data=data(settled),
         baseline=baseline,
-        trials=trials,
+        trials=tuple(others),
         environment=settled.environment,
         recipe=settled.recipe.model_dump(mode="json", by_alias=True, exclude_none=True),
         registry=None,
         raw={path.stem: path.relative_to(folder).as_posix() for path in raw},
-        started=datetime.now(UTC),
-        duration_s=0.0,
+        started=begun.at,
+        duration_s=time.monotonic() - begun.clock_s,
+        unfinished=unfinished,
     )
+    if begun.request.every or report.chosen in {None, recipe.BASELINE}:
+        report = _with(report, _cut_short(report, settled))
+    return report
 
 
-def _cut_short(settled: Plan, trials: tuple[Trial, ...]) -> tuple[str, ...]:
+def _with(report: Report, warnings: tuple[str, ...]) -> Report:
+    return replace(report, warnings=(*report.warnings, *warnings))
+
+
+def _cut_short(report: Report, settled: Plan) -> tuple[str, ...]:
     """Say why rungs were not climbed that should have been."""
-    left = settled.recipe.rungs[len(trials) :]
+    left = settled.recipe.rungs[len(report.trials) :]
     if not left:
         return ()
     names = ", ".join(rung.name for rung in left)
+    if report.unfinished:
+        return (f"not climbed: {names}; the run ended before ({report.unfinished})",)
     if settled.evaluation is None:
         return (f"not climbed: {names}; what these rungs lose cannot be seen without evaluation data",)
     return (f"not climbed: {names}; no time is known here that says that they are needed; --all builds them too",)

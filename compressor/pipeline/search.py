@@ -15,12 +15,11 @@ from compressor import bench, gates, runtime, units
 from compressor.bench.load import Closed
 from compressor.engines import Onnxruntime
 from compressor.errors import RungError
-from compressor.isolation import Returned
 from compressor.pipeline import timing, work
 from compressor.pipeline.built import Built
-from compressor.pipeline.steps import Steps
+from compressor.pipeline.reuse import Keep, Step
 from compressor.pipeline.timing import Spot
-from compressor.pipeline.work import Given, Made
+from compressor.pipeline.work import Given
 from compressor.records import MINIMUM_EFFECT, Model, Speedup, Tried, Work
 from compressor.stages import Stage
 
@@ -57,6 +56,11 @@ class Search:
     timed: bool
     small: bool
 
+    @property
+    def depends_on(self) -> tuple[object, ...]:
+        """What decides the choice besides the model, the samples, the machine and the ways themselves."""
+        return self.engine.model_dump(), self.seed, self.saturates, self.timed, self.small
+
 
 @dataclass(frozen=True)
 class Looked:
@@ -76,7 +80,7 @@ class Way:
     """A way that was made."""
 
     stage: Stage
-    step: Returned[Made]
+    step: Step
     looked: Looked
 
 
@@ -88,12 +92,12 @@ class Outcome:
     tried: tuple[Tried, ...] = ()
 
 
-def searched(steps: Steps, ways: Sequence[Stage], at: Search) -> Work[Outcome]:
+def searched(keep: Keep, ways: Sequence[Stage], at: Search) -> Work[Outcome]:
     """Make and look at every way; one that cannot be made has lost."""
     found: list[Way | Tried] = []
     for number, stage in enumerate(ways, 1):
         try:
-            found.append((yield from _way(steps, stage, at, f"{work.name(stage)}, way {number} of {len(ways)}")))
+            found.append((yield from _way(keep, stage, at, f"{work.name(stage)}, way {number} of {len(ways)}")))
         except RungError as error:
             found.append(Tried(work.settings(stage), taken=False, why=str(error)))
     return pick(found, timed=at.timed, small=at.small)
@@ -115,7 +119,7 @@ def pick(found: Sequence[Way | Tried], *, timed: bool, small: bool = False) -> O
     return Outcome(taken, tuple(replace(one, taken=way is taken) for one, way in zip(told, found, strict=True)))
 
 
-def left(made: Returned[Made], outcome: Outcome) -> Returned[Made]:
+def left(made: Step, outcome: Outcome) -> Step:
     """Give what was made where no way was taken, with the reason."""
     timed = [tried for tried in outcome.tried if tried.ratio is not None]
     if rough := [tried for tried in timed if tried.why.startswith(_ROUGH)]:
@@ -127,7 +131,8 @@ def left(made: Returned[Made], outcome: Outcome) -> Returned[Made]:
     else:
         reasons = "; ".join(dict.fromkeys(tried.why for tried in outcome.tried))
         what = f"no way of quantizing works ({reasons})"
-    return replace(made, value=replace(made.value, did=replace(made.value.did, what=f"left float: {what}")))
+    did = replace(made.made.did, what=f"left float: {what}")
+    return replace(made, made=replace(made.made, did=did), tried=outcome.tried)
 
 
 def look(at: Search, now: Model, folder: Path) -> Work[Looked]:
@@ -140,27 +145,28 @@ def look(at: Search, now: Model, folder: Path) -> Work[Looked]:
 
 
 def _timed(at: Search, now: Model, folder: Path) -> Work[Speedup | None]:
-    samples, run = at.given.supply.held_out, at.given.run
+    samples = at.given.supply.held_out
     pair = (
-        Built(at.engine, at.engine.build(at.before, folder / "before", run)),
-        Built(at.engine, at.engine.build(now, folder / "now", run)),
+        Built(at.engine, at.engine.build(at.before, folder / "before", folder)),
+        Built(at.engine, at.engine.build(now, folder / "now", folder)),
     )
     shape = {name: units.write_shape(value.shape) for name, value in next(iter(samples)).items()}
     experiment = bench.measure.Experiment(
         load=Closed(), targets=(), budget_s=_BUDGET_S, seed=at.seed, shape=shape, ratios=(1.0,)
     )
-    (measured,) = yield from timing.timed(pair, run, (Spot(experiment, samples),))
+    (measured,) = yield from timing.timed(pair, folder, (Spot(experiment, samples),))
     for name in ("before", "now"):  # copies of what is kept elsewhere
         shutil.rmtree(folder / name)
     return measured.speedup
 
 
-def _way(steps: Steps, stage: Stage, at: Search, name: str) -> Work[Way]:
+def _way(keep: Keep, stage: Stage, at: Search, name: str) -> Work[Way]:
     folder = at.scratch / f"{at.rung}-{name.replace(' ', '-')}"
     folder.mkdir(parents=True)
-    made = yield from steps.call(f"{at.rung}: {name}", work.apply, stage, at.before, at.given, folder / "model.onnx")
-    looked = yield from steps.call(f"{at.rung}: {name}, look", look, at, made.value.model, folder, more_s=_BUDGET_S)
-    return Way(stage.model_copy(update=dict(made.value.did.settled)), made, looked.value)
+    step = yield from keep.apply(f"{at.rung}: {name}", stage, at.before)
+    arguments, more_s = (at, step.made.model, folder), _BUDGET_S
+    looked = yield from keep.steps.call(f"{at.rung}: {name}, look", look, *arguments, more_s=more_s)
+    return Way(type(stage).model_validate(step.settings), step, looked.value)
 
 
 def _worst_db(at: Search, now: Model, *, exact: bool) -> Work[float | None]:
@@ -210,7 +216,7 @@ def _told(way: Way, why: str) -> Tried:
         settings=work.settings(way.stage),
         taken=False,
         why=why,
-        size_bytes=way.step.value.model.size_bytes,
+        size_bytes=way.step.made.model.size_bytes,
         sqnr_db=looked.sqnr_db,
         exact_db=looked.exact_db,
         ratio=speedup.ratio if speedup else None,

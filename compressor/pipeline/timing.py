@@ -1,32 +1,28 @@
-"""Pieces of work in children that take times: of a start in a fresh process, and of calls at one point after another.
+"""Pieces of work in children that take times: of calls at one point after another.
 
 What else is measured of a loaded artifact is a function here whose arguments and result can be pickled.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
-from compressor import bench, runtime, units
+from compressor import bench, units, workspace
 from compressor.bench.load import Constant
 from compressor.bench.measure import Experiment, Measured
 from compressor.pipeline.built import Built
-from compressor.records import Feeds, OnDevice, Work, relayed
+from compressor.records import Feeds, Work, relayed
 from compressor.samples import Samples
 
 _SAMPLES = 16
 """Different samples that a measurement cycles through."""
 _FEWEST_FEEDS = 2
-_CALLS = 20
-"""Calls of which a device's own time is taken."""
 _APART_S = 0.010
 """Between paced requests at the least: then a small model finds caches cold and cores asleep, as in service."""
 _BUSY = 0.25
@@ -36,40 +32,12 @@ _PACED_REQUESTS = 20
 
 
 @dataclass(frozen=True)
-class Start:
-    """What a fresh process takes until its first answer, and what a device takes of memory and, later, of time."""
-
-    load_ms: float
-    cold_ms: float
-    gpu_ms: float | None = None
-    gpu_bytes: int | None = None
-
-
-@dataclass(frozen=True)
 class Spot:
     """What is measured at one point, with which samples; raw latencies go to `raw`, or nowhere."""
 
     experiment: Experiment
     samples: Samples
     raw: Path | None = None
-
-
-def start(built: Built, samples: Samples, run: Path) -> Start:
-    """Load an artifact and answer once; this process does nothing else, so its peak memory is the artifact's."""
-    feeds = next(iter(samples))
-    runtime.providers()  # importing ONNX Runtime is no part of loading a model
-    begin = time.perf_counter()
-    session = built.open(run)
-    loaded = time.perf_counter()
-    session(feeds)
-    found = Start((loaded - begin) * 1e3, (time.perf_counter() - loaded) * 1e3)
-    if not isinstance(session, OnDevice):
-        return found
-    taken_ms = []
-    for _ in range(_CALLS):
-        session(feeds)
-        taken_ms.append(session.gpu_ms)
-    return replace(found, gpu_ms=median(taken_ms), gpu_bytes=session.memory_bytes)
 
 
 def timed(
@@ -92,8 +60,8 @@ def _at(spot: Spot, built: tuple[Built, ...], run: Path) -> Work[Measured]:
     work = bench.measure.measure(openers, _feeds(spot.samples), spot.experiment)
     found = yield from relayed(work, lambda progress: replace(progress, step=at or progress.step))
     if spot.raw is not None:
-        spot.raw.parent.mkdir(exist_ok=True)
-        np.save(spot.raw, np.stack(found.timings), allow_pickle=False)
+        with workspace.replacing(spot.raw) as temporary, temporary.open("wb") as file:
+            np.save(file, np.stack(found.timings), allow_pickle=False)
     return replace(found, timings=())
 
 

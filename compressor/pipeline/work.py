@@ -15,16 +15,15 @@ from compressor import graph, runtime
 from compressor.engines import Settled, Tensorrt
 from compressor.engines.tensorrt import provider
 from compressor.errors import InputError, MachineError, RungError
-from compressor.isolation import Returned
+from compressor.isolation import Limits
 from compressor.pipeline.built import Assembly, Built
 from compressor.plan import Plan
-from compressor.records import Applied, Audit, Did, Model, Shapes, Work
+from compressor.records import Audit, Did, Model, Shapes, Work
 from compressor.schemes import Scheme
 from compressor.stages import Quantize, Recover, Stage, Supply
 from compressor.stages.supply import divided
+from compressor.workspace import Store
 
-SCRATCH = ".work"
-"""The subfolder of a run for what nobody keeps."""
 _SAME_DB = 40.0
 """Rounding leaves over 100 dB in float32 and about 55 in float16; a wrong graph is below 20."""
 COMPARED = 16
@@ -53,19 +52,24 @@ class Given:
     run: Path
 
 
-def given(plan: Plan, run: Path) -> Given:
+def given(plan: Plan, run: Path, store: Store) -> Given:
     """Give what a plan says that work on its model needs."""
-    supply = divided(plan.calibration, plan.recipe.seed, run / SCRATCH / "kept", steady=plan.steady)
-    return Given(plan.model, plan.shapes, replace(supply, original=plan.model.path), run)
+    supply = divided(plan.calibration, plan.recipe.seed, store.folder, steady=plan.steady)
+    supply = replace(supply, original=plan.model.path, scope=store.scope)
+    return Given(plan.model, plan.shapes, supply, run)
 
 
 def normalise(given: Given, out: Path) -> Work[Made]:
     """Make the float model that all stages start from, and hold it against the original by running both.
 
     Raises:
+        InputError: The original is not what it was when it was planned with.
         RungError: Its outputs are not those of the original: nothing may be built on it.
     """
-    did = graph.normalise(given.original.path, out)
+    original = given.original
+    did = graph.normalise(original.path, out)
+    if graph.sha256(graph.parts(original.path)) != original.sha256:  # what is kept would be taken for another's
+        raise InputError(f"{original.path}: changed while the run was reading it; run again when it is written")
     made = yield from _checked(given, did, out)
     for name, db in made.sqnr_db.items():
         if db < _SAME_DB and given.supply.steady:
@@ -136,28 +140,14 @@ def longest_s(stage: Stage) -> float:
     return 60 * stage.minutes if isinstance(stage, Recover) else 0
 
 
+def build_more_s(limits: Limits) -> int:
+    """Give the seconds that a build may take beyond, or short of, what every piece of work may."""
+    return (limits.build or limits.seconds) - limits.seconds
+
+
 def settings(stage: Stage) -> Mapping[str, Any]:
     """Give the settings of a stage as the report holds them."""
     return stage.model_dump(mode="json", exclude_none=True)
-
-
-def applied(name: str, settings: Mapping[str, Any], step: Returned[Made]) -> Applied:
-    """Say in the report's words what a stage did."""
-    made, did = step.value, step.value.did
-    audit = made.audit or (Audit(excluded=did.excluded) if did.excluded else None)
-    return Applied(
-        stage=name,
-        settings=settings,
-        did=did.what,
-        seconds=step.seconds,
-        peak_memory_bytes=step.peak_memory_bytes,
-        sqnr_db=made.sqnr_db,
-        audit=audit,
-        changed=did.changed,
-        uncalibrated=did.uncalibrated,
-        notes=did.notes,
-        pruned=did.pruned,
-    )
 
 
 def _checked(given: Given, did: Did, out: Path) -> Work[Made]:

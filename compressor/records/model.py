@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -165,6 +166,7 @@ class Applied:
     tried: tuple[Tried, ...] = ()
     notes: tuple[str, ...] = ()
     pruned: Pruned | None = None
+    reused: datetime | None = None  # when an earlier run made it: `seconds` and `peak_memory_bytes` are of that one
 
 
 @dataclass(frozen=True)

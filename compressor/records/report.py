@@ -63,13 +63,14 @@ class Environment:
 
 @dataclass(frozen=True)
 class Registration:
-    """Where the run was recorded. `alias` is set only when it was moved to this version."""
+    """Where the run was recorded. `alias` is set where the version has it now."""
 
     uri: str
     run_id: str
     model: str
     version: str | None
     alias: str | None
+    confirmed: bool = False  # the version stood there before, made by another run
 
 
 Outcome = Literal["pass", "fail", "inconclusive"]
@@ -93,6 +94,7 @@ class Report:
     raw: Mapping[str, str]  # raw latencies: name to path relative to the run's folder
     started: datetime
     duration_s: float
+    unfinished: str | None = None  # why the run ended before its climb did
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ A number is recorded by being a field of the records read in `_numbers`; everyth
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 from compressor import workspace
 from compressor.records import Artifact, Measurement, Report, Trial
+from compressor.registry import serving
 
 _DESCRIPTION_CHARACTERS = 5000  # the width of mlflow's column model_versions.description
 _PARAM_CHARACTERS = 6000  # mlflow 3.17 cuts longer values, with a warning
@@ -24,6 +26,9 @@ _POINT = (
     "throughput_per_s",
     "offered_per_s",
 )  # of another load or shape: no more, there may be many
+IDENTITY = "compressor.report"
+"""The tag that tells the runs of one report from all others."""
+_DECIDES_NOTHING = ("registry", "limits")
 _STARTUP = ("value_ms", "high_ms")
 _CUT = "\n\n(The rest stands in the artifact report.md.)\n"
 
@@ -36,7 +41,7 @@ def identity(report: Report) -> str:
 def tags(report: Report) -> dict[str, str]:
     """Give what identifies a run and its outcome, its numbers that are not finite, and where it was overloaded."""
     return {
-        "compressor.report": identity(report),
+        IDENTITY: identity(report),
         "compressor.verdict": report.verdict,
         "compressor.chosen": report.chosen or "none",
         "compressor.original_sha256": report.model.sha256,
@@ -62,6 +67,22 @@ def artifact_tags(artifacts: Sequence[Artifact]) -> dict[str, str]:
         "compressor.engine": artifacts[0].engine,
         "compressor.device": ", ".join(artifact.device for artifact in artifacts),
     }
+
+
+def content(report: Report, artifacts: Sequence[Artifact]) -> str:
+    """Tell a version from all others that hold something else or came about otherwise: a digest.
+
+    Of the files, how they are opened, what they need, the original model and the recipe, but for what decides nothing.
+    """
+    files = serving.placed(tuple(artifacts))
+    told = {
+        "files": {name: file.sha256 for name, file in files.items()},
+        "artifacts": [[artifact.engine, artifact.device, dict(artifact.options)] for artifact in artifacts],
+        "requirements": serving.requirements(artifacts[0], report.environment.versions),
+        "original": report.model.sha256,
+        "recipe": {key: value for key, value in report.recipe.items() if key not in _DECIDES_NOTHING},
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def metrics(report: Report) -> dict[str, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from compressor.errors import CompressorError, InputError, MachineError
-from compressor.registry.connection import connected
+from compressor.registry.connection import connected, quoted
 from compressor.registry.place import check, database, public
 
 _LATEST = "latest"
@@ -57,8 +57,7 @@ def _version(client: Any, name: str) -> tuple[str, str]:
 
 def _numbers(client: Any, model: str) -> list[str]:
     """Give the numbers of a model's versions, the latest last."""
-    quote = '"' if "'" in model else "'"
-    found = client.search_model_versions(f"name = {quote}{model}{quote}", max_results=1000)
+    found = client.search_model_versions(f"name = {quoted(model)}", max_results=1000)
     if not found:
         names = sorted(each.name for each in client.search_registered_models(max_results=100))
         there = f"there is {', '.join(names)}" if names else "nothing is registered there"

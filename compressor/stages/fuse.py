@@ -45,6 +45,7 @@ class Fuse(BaseModel, frozen=True, extra="forbid"):
 
     open: ClassVar[bool] = False
     needs_evaluation: ClassVar[bool] = False
+    imports: ClassVar[tuple[str, ...]] = ("onnxsim",)
 
     transformer: bool | None = None
 

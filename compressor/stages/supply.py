@@ -1,16 +1,19 @@
-"""What stages learn from: samples, and a folder in which one keeps what another can use.
+"""What stages learn from: samples, and a store in which one keeps what another can use.
 
 What a climb hands to every stage besides the model is a field of `Supply`.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from compressor import graph, workspace
+from compressor.records import Work
 from compressor.samples import Samples
+from compressor.scratch import scratch
+from compressor.workspace import Store
 
 _FEWEST = 16
 """Of fewer samples all calibrate and all check."""
@@ -21,12 +24,11 @@ _MOST_HELD_OUT = 16
 
 @dataclass(frozen=True)
 class Supply:
-    """Samples to learn from, others to check on what was learnt, and a folder shared by the stages of a climb.
+    """Samples to learn from, others to check on what was learnt, and the store in which one keeps what another can use.
 
-    The two may be the same where there are too few to divide. Files in `kept` are named by the content they were made
-    from, so that none is taken for another. `steady`: the model agrees with itself when it is run twice; else outputs
-    say nothing about what a stage did. `original`: the model as it was given, which all rungs start from; None where
-    no stage needs it.
+    The two may be the same where there are too few to divide. `kept` is the store's folder, `scope` its scope.
+    `steady`: the model agrees with itself when it is run twice; else outputs say nothing about what a stage did.
+    `original`: the model as it was given, which all rungs start from; None where no stage needs it.
     """
 
     calibration: Samples
@@ -34,13 +36,25 @@ class Supply:
     kept: Path
     steady: bool = True
     original: Path | None = None
+    scope: str = ""
 
-    def keeps(self, what: str, model: Path, *settings: object) -> Path:
-        """Name the file, there or not, for what is learnt of a model from these samples with these settings."""
-        files = [workspace.sha256(part) for part in graph.parts(model)]
-        samples = [(s.source.sha256, tuple(s.indices), repr(s.fits)) for s in (self.calibration, self.held_out)]
-        digest = hashlib.sha256(repr((settings, files, samples)).encode()).hexdigest()
-        return self.kept / f"{what}-{digest[:32]}"
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells these samples from others: the content of their files, which of them, how they become inputs."""
+        both = (self.calibration, self.held_out)
+        return self.steady, *((one.source.sha256, tuple(one.indices), repr(one.fits)) for one in both)
+
+    def learnt(self, what: str, model: Path, settings: object, learn: Callable[[Path], Work[None]]) -> Work[Path]:
+        """Give the file that `learn` writes of a model from these samples, or wrote before with the same settings."""
+        store = Store(self.kept, self.scope)
+        parts = [workspace.sha256(part) for part in graph.parts(model)]
+        key = store.key(what, settings, parts, self.identity)
+        if store.take(key) is None:
+            with scratch(self.kept.parent, "learnt") as place:
+                (folder := place / key).mkdir()
+                yield from learn(folder / what)
+                store.put(key, folder, what, {})
+        return self.kept / key / what
 
 
 def divided(samples: Samples, seed: int, kept: Path, *, steady: bool) -> Supply:

@@ -205,7 +205,7 @@ def test_a_plan_that_goes_past_a_limit_exits_2(
     command: Command, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("run", model, "--recipe", recipe_file(model.parent, limits={"memory": "1MiB"})) == 2
-    assert "planning failed: stopped at" in capsys.readouterr().err
+    assert "plan failed: stopped at" in capsys.readouterr().err
 
 
 def test_a_bug_exits_1_with_its_traceback_and_where_to_report_it(model: Path) -> None:
@@ -218,6 +218,10 @@ def test_a_bug_exits_1_with_its_traceback_and_where_to_report_it(model: Path) ->
     ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "ZeroDivisionError" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    (log,) = model.parent.glob("compressor-bug-*.log")
+    assert "in bug" in log.read_text(), "the traceback of the child"
+    assert "baseline: build: failed (ZeroDivisionError)" in log.read_text()
     assert "please open an issue" in ended.stderr
 
 

@@ -50,7 +50,8 @@ ADDED = {
     "trials.0.measurement.speedup": "baseline_p50_ms rounds lowest highest preempted stalled",
     "trials.0.measurement.startup": "percentile confidence value_ms low_ms high_ms limit_ms violations dispersion "
     "steady needed",
-    "trials.0.stages.0": "changed uncalibrated tried notes pruned",
+    "": "unfinished",
+    "trials.0.stages.0": "changed uncalibrated tried notes pruned reused",
     "trials.0.stages.0.audit": "integer_nodes float_nodes qdq_left excluded integer blocked operators slower",
     "trials.0.stages.0.audit.operators.0": "operator nodes before_ms now_ms",
     "trials.0.stages.0.tried.0": "settings taken why size_bytes sqnr_db exact_db ratio low high",

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import large_model
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -23,39 +24,6 @@ from compressor.stages.quantize import ort as quantizers
 from compressor.stages.quantize.job import Job
 
 ROOT = Path(__file__).parents[2]
-WIDTH, ROWS, TOKENS = 2048, 1 << 18, 3
-WRITTEN = 32
-"""Rows of each weight that are no zeros."""
-
-
-def external(name: str, dims: tuple[int, int], offset: int) -> onnx.TensorProto:
-    tensor = onnx.TensorProto(name=name, dims=dims, data_type=onnx.TensorProto.FLOAT)
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    place = {"location": "weights.bin", "offset": offset, "length": 4 * dims[0] * dims[1]}
-    tensor.external_data.extend(onnx.StringStringEntryProto(key=key, value=str(place[key])) for key in place)
-    return tensor
-
-
-@pytest.fixture
-def sparse(tmp_path: Path) -> tuple[Path, np.ndarray]:
-    """Write a table of 2.1 GB and a product of 16 MB; give the model and what is written of both."""
-    model = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["" : 17]> large (int64[batch,{TOKENS}] ids) => (float[batch,{WIDTH}] y) {{'
-        " e = Gather (table, ids)  m = ReduceMean <axes = [1], keepdims = 0> (e)  y = Gemm <transB = 1> (m, w) }"
-    )
-    (folder := tmp_path / "large").mkdir()
-    written = np.random.default_rng(0).normal(size=(2, WRITTEN, WIDTH)).astype(np.float32)
-    with (folder / "weights.bin").open("wb") as file:
-        for (name, dims), rows in zip({"table": (ROWS, WIDTH), "w": (WIDTH, WIDTH)}.items(), written, strict=True):
-            model.graph.initializer.append(external(name, dims, file.tell()))
-            end = file.tell() + 4 * dims[0] * dims[1]
-            file.write(rows.tobytes())
-            file.seek(end)
-        file.truncate(end)
-    onnx.save(model, folder / "model.onnx")
-    return folder / "model.onnx", written
-
-
 _CHILD = """
 import json, sys
 from pathlib import Path
@@ -82,10 +50,10 @@ def main():
 
 @pytest.mark.slow
 def test_a_model_above_2_gb_is_quantized_in_less_memory_than_it_takes(
-    sparse: tuple[Path, np.ndarray], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """To open, check, hash, normalise and quantize it takes no more than the file that comes of it, twice."""
-    path, (table, weight) = sparse
+    path, (table, weight) = large_model.sparse(tmp_path / "large")
     (tmp_path / "child.py").write_text(_CHILD)
     words = [sys.executable, "-c", "import child; child.main()", path, tmp_path]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
@@ -96,9 +64,9 @@ def test_a_model_above_2_gb_is_quantized_in_less_memory_than_it_takes(
     assert peak_bytes < 1.5 * size_bytes
     assert (tmp_path / "int8.onnx").stat().st_size < 0.26 * size_bytes
     session = ort.InferenceSession(tmp_path / "int8.onnx", providers=["CPUExecutionProvider"])
-    ids = np.arange(2 * TOKENS).reshape(2, TOKENS)
+    ids = np.arange(2 * large_model.TOKENS).reshape(2, large_model.TOKENS)
     found = session.run(None, {"ids": ids})[0]
-    wanted = table[ids].mean(axis=1) @ np.pad(weight, ((0, WIDTH - WRITTEN), (0, 0))).T
+    wanted = table[ids].mean(axis=1) @ np.pad(weight, ((0, large_model.WIDTH - large_model.WRITTEN), (0, 0))).T
     noise = np.square(found - wanted).sum() / np.square(wanted).sum()
     assert noise < 1e-3
     for file in tmp_path.glob("*.onnx*"):

@@ -9,12 +9,12 @@ import pytest
 from test_choose import LATENCY
 
 from compressor import recipe
+from compressor.bench.start import Start
 from compressor.engines import Onnxruntime
 from compressor.isolation import Returned
 from compressor.pipeline import measuring
 from compressor.pipeline.built import Built
 from compressor.pipeline.measuring import Scene
-from compressor.pipeline.timing import Start
 from compressor.plan import Point
 from compressor.records import Artifact, File, Target, Tensor
 from compressor.samples import synthetic

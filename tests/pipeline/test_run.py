@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +20,11 @@ import small
 
 from compressor import formats, gates, plan, recipe
 from compressor.errors import InputError
+from compressor.isolation import Limits
 from compressor.pipeline import Request, Result, choose, climb, prepare, run, search, timing, work
-from compressor.plan import Job
+from compressor.pipeline.making import Making, Place, home
+from compressor.pipeline.steps import Steps
+from compressor.plan import Job, Plan
 from compressor.records import Progress, Report, Trial, Verdict
 
 LIMITS = "limits: {measure: 1s}\nregistry: {uri: none}\n"
@@ -40,11 +44,16 @@ def _speed_does_not_matter() -> Iterator[None]:
 
 
 def go(model: Path, text: str = SHORT, *, every: bool = False) -> tuple[list[Progress | Trial], Result]:
+    shutil.rmtree(home(model.parent / "reports"), ignore_errors=True)  # or what an earlier test made would be taken
     job = Job(model, recipe.parse(text, "r.yaml"), model.parent / "reports", model.parent)
     request = Request(job, every=every)
     events: list[Progress | Trial] = []
     settled = _finish(prepare(request), events)
     return events, _finish(run(settled, request), events)
+
+
+def _making(settled: Plan, folder: Path) -> Making:
+    return Making(settled, Place(folder, folder / "scratch", folder / "home"), Steps(Limits(), verbose=False))
 
 
 def _finish(work_: object, events: list[Progress | Trial]) -> object:
@@ -184,7 +193,7 @@ def test_the_folder_holds_everything_a_server_needs(climbed: tuple[list[Progress
     assert json.loads((beside / "session.json").read_text())["session.intra_op.allow_spinning"] == "0"
     said = subprocess.run([sys.executable, str(beside / "load.py")], check=True, capture_output=True, text=True)
     assert said.stdout.split()[0] == "x"
-    assert not (folder / ".work").exists()
+    assert [path.name for path in home(folder.parent.parent).iterdir()] == ["store"]
 
 
 def test_the_written_report_is_the_returned_one(climbed: tuple[list[Progress | Trial], Result]) -> None:
@@ -208,10 +217,10 @@ def test_the_same_resolved_recipe_gives_the_same_bytes(
 ) -> None:
     report, folder = climbed[1].report, climbed[1].folder
     settled = plan.make(Job(model, recipe.read(folder / "recipe.yaml"), tmp_path, model.parent))
-    again = climb._Climb(settled, tmp_path, verbose=False)
+    again = _making(settled, tmp_path)
     for rung, trial in zip(settled.recipe.rungs, report.trials, strict=True):
         (file,) = trial.artifacts[0].files
-        assert _finish(again.make(rung), []).model.sha256 == file.sha256  # type: ignore[attr-defined]
+        assert _finish(again.rung(rung), []).model.sha256 == file.sha256  # type: ignore[attr-defined]
 
 
 def test_the_climb_stops_at_the_rung_that_is_enough(stopped: Result) -> None:
@@ -220,12 +229,12 @@ def test_the_climb_stops_at_the_rung_that_is_enough(stopped: Result) -> None:
 
 
 def test_a_rung_that_is_slower_than_the_one_before_is_not_chosen(
-    climbed: tuple[list[Progress | Trial], Result], model: Path, monkeypatch: pytest.MonkeyPatch
+    climbed: tuple[list[Progress | Trial], Result], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled = plan.make(Job(model, recipe.parse(ONE, "r.yaml"), model.parent / "reports", model.parent))
     slower = Verdict("not slower", met=False, observed=None, limit=None, low=None, high=None, reason="it is slower")
     monkeypatch.setattr(gates, "regression", lambda _rival, _trial: slower)
-    climbing = climb._Climb(settled, model.parent, verbose=False)
+    climbing = climb._Climb(settled, Place(model.parent, tmp_path, tmp_path), verbose=False)
     baseline = climbed[1].report.baseline
     trial = climbing.judged(climbed[1].report.trials[0], baseline, (baseline,))
     assert trial.verdicts[-1] == slower
@@ -405,7 +414,7 @@ def test_the_way_that_a_search_takes_is_told_and_comes_out_again_without_a_searc
     settled = plan.make(Job(model, recipe.read(folder / "recipe.yaml"), tmp_path, model.parent))
     (again,) = settled.recipe.rungs[0].stages
     assert not again.open
-    made = _finish(climb._Climb(settled, tmp_path, verbose=False).make(settled.recipe.rungs[0]), [])
+    made = _finish(_making(settled, tmp_path).rung(settled.recipe.rungs[0]), [])
     assert made.model.sha256 == trial.artifacts[0].files[0].sha256  # type: ignore[attr-defined]
 
 
@@ -440,13 +449,13 @@ def test_a_model_for_another_machine_is_not_judged_by_its_speed_on_this_one(
     assert trial.measurement.score.emulated == trial.measurement.score.value
 
 
-def test_rungs_of_other_engines_search_for_themselves(model: Path) -> None:
+def test_rungs_of_other_engines_search_for_themselves(model: Path, tmp_path: Path) -> None:
     text = f"""
 rungs:
   - {{name: one, stages: [{INT8}], engine: {{onnxruntime: {{threads: 1}}}}}}
   - {{name: two, stages: [{INT8}], engine: {{onnxruntime: {{threads: 2}}}}}}
 {GATES}"""
     settled = plan.make(Job(model, recipe.parse(text, "r.yaml"), model.parent / "reports", model.parent))
-    climbing = climb._Climb(settled, model.parent, verbose=False)
-    one, two = (climbing._chains(rung) for rung in settled.recipe.rungs)
+    making = _making(settled, tmp_path)
+    one, two = (making._chains(rung) for rung in settled.recipe.rungs)
     assert one != two

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from compressor.isolation import Returned
 from compressor.pipeline import search
+from compressor.pipeline.reuse import Step
 from compressor.pipeline.search import Looked, Way
 from compressor.pipeline.work import Made
 from compressor.records import Did, Model, Speedup, Tried
@@ -23,13 +23,13 @@ def way(ratio: float | None, db: float | None, *, width: float = 0.01, scheme: s
         if ratio
         else None
     )
-    made = Returned(Made(MODEL, Did("quantized"), {}), 1.0, 1)
+    made = Step({}, Made(MODEL, Did("quantized"), {}), 1.0, 1)
     return Way(Quantize.model_validate({"scheme": scheme}), made, Looked(db, None, speedup))
 
 
 def said(outcome: search.Outcome) -> str:
     """Give the sentence of a stage that left the model as it was."""
-    return search.left(Returned(Made(MODEL, Did("left as it is"), {}), 1.0, 1), outcome).value.did.what
+    return search.left(Step({}, Made(MODEL, Did("left as it is"), {}), 1.0, 1), outcome).made.did.what
 
 
 def test_the_fastest_of_those_exact_enough_is_taken() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pipeline_broken as broken
@@ -43,3 +44,12 @@ def test_a_step_that_hangs_is_stopped_by_the_limits_and_named() -> None:
 
 def test_a_step_that_is_told_to_take_long_may() -> None:
     assert finish(Steps(Limits(seconds=1), verbose=False).call("measure", slow, more_s=30)).value == "in time"
+
+
+def test_a_step_that_is_stopped_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    step = Steps(Limits(), verbose=False).call("int8: score", scored)
+    assert [next(step).step for _ in range(2)] == ["int8: score"] * 2
+    with pytest.raises(SystemExit):
+        step.throw(SystemExit(143))
+    (line,) = caplog.messages
+    assert re.fullmatch(r"step: int8: score: stopped after \d+\.\d{3} s", line)

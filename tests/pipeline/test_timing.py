@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from test_choose import LATENCY
@@ -13,7 +11,7 @@ from compressor.bench.load import Closed
 from compressor.bench.measure import Experiment, Measured
 from compressor.pipeline import timing
 from compressor.pipeline.timing import Spot
-from compressor.records import Feeds, Outputs, Tensor
+from compressor.records import Tensor
 from compressor.samples import synthetic
 
 SAMPLES = synthetic([Tensor("x", "float32", ("n", 2))], {"x": (8, 2)}, 40, 0, {})
@@ -46,30 +44,3 @@ def test_a_model_too_slow_for_the_budget_is_not_paced() -> None:
 
 def test_a_large_batch_has_fewer_feeds() -> None:
     assert [feeds["x"].shape for feeds in timing._feeds(SAMPLES)] == [(8, 2), (8, 2)]
-
-
-class OnGpu:
-    """A session whose calls take 1, 2, 3, ... ms of its device, copies not counted."""
-
-    memory_bytes = 7_000_000
-
-    def __init__(self) -> None:
-        self.gpu_ms = 0.0
-
-    def __call__(self, _feeds: Feeds) -> Outputs:
-        self.gpu_ms += 1
-        return {}
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def test_a_device_of_its_own_tells_its_time_and_its_memory() -> None:
-    start = timing.start(SimpleNamespace(open=lambda _run: OnGpu()), SAMPLES, Path())  # type: ignore[arg-type]
-    assert start.gpu_ms == pytest.approx(sum(range(2, 22)) / 20)  # the first call is the cold one
-    assert start.gpu_bytes == 7_000_000
-
-
-def test_a_session_on_the_cpu_has_neither() -> None:
-    session = SimpleNamespace(open=lambda _run: lambda _feeds: {})
-    assert (timing.start(session, SAMPLES, Path()).gpu_ms) is None  # type: ignore[arg-type]

@@ -243,7 +243,8 @@ def test_the_version_tells_what_it_is(uri: str, report: r.Report, folder: Path) 
 
 def test_the_champion_stays_where_a_later_run_does_not_pass(uri: str, report: r.Report, folder: Path) -> None:
     registry.record(uri, report, folder)
-    later = replace(report, verdict="inconclusive", started=datetime(2026, 3, 5, tzinfo=UTC))
+    changes = {"recipe": {**report.recipe, "seed": 1}, "started": datetime(2026, 3, 5, tzinfo=UTC)}
+    later = replace(report, verdict="inconclusive", **changes)
     found = registry.record(uri, later, folder)
     assert (found.version, found.alias) == ("2", None)
     assert _client(uri).get_model_version_by_alias("served", "champion").version == 1
@@ -304,7 +305,10 @@ def test_a_server_that_went_away_is_a_publish_error(
 @pytest.mark.slow
 def test_two_processes_may_record_into_a_new_database_at_once(report: r.Report, folder: Path, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/new/mlflow.db"
-    reports = [replace(report, started=datetime(2026, 3, day, tzinfo=UTC)) for day in (1, 2)]
+    reports = [
+        replace(report, started=datetime(2026, 3, day, tzinfo=UTC), recipe={**report.recipe, "seed": day})
+        for day in (1, 2)
+    ]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = pool.starmap(registry.record, [(uri, one, folder) for one in reports])
         pool.close()

@@ -75,7 +75,8 @@ def _trial_lines(trial: Trial) -> Iterator[str]:
         yield f"\n### {text(trial.rung)}\n"
     for stage in trial.stages:
         cost = f"{stage.seconds:.3g} s, at most {human_bytes(stage.peak_memory_bytes)} of memory"
-        yield f"- **{text(stage.stage)}**: {text(stage.did)} ({cost})"
+        made = f"; made by an earlier run on {stage.reused:%Y-%m-%d at %H:%M} UTC" if stage.reused else ""
+        yield f"- **{text(stage.stage)}**: {text(stage.did)} ({cost}{made})"
         compiled = any(artifact.is_engine for artifact in trial.artifacts)  # no kernels of ONNX Runtime run there
         yield from (f"  - {detail}" for detail in _details(stage, audited=not compiled))
     notes = dict.fromkeys(note for artifact in trial.artifacts for note in artifact.notes)

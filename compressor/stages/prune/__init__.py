@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from compressor import graph, runtime, workspace
+from compressor import graph, runtime
 from compressor.errors import InputError, RungError
 from compressor.records import Channels, Did, Model, Progress, Repaired, Shapes, Work
 from compressor.samples import Samples
@@ -54,6 +54,7 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
 
     open: ClassVar[bool] = False
     needs_evaluation: ClassVar[bool] = True
+    imports: ClassVar[tuple[str, ...]] = ("scipy.linalg", "scipy.sparse.csgraph", "threadpoolctl")
     """Nobody should prune a model without data that shows what it lost."""
 
     ratio: Fraction = Field(gt=0)
@@ -127,7 +128,8 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
     ) -> Work[tuple[frozenset[int], float]]:
         """Give the units that go, and the share of the cost that goes with them."""
         eligible, multiple = self._eligible(coupled), self.multiple or 1
-        counted, wish = self._cost(coupled, model, supply, static), Wish(self.ratio, multiple, self.of)
+        counted = yield from self._cost(coupled, model, supply, static)
+        wish = Wish(self.ratio, multiple, self.of)
         check(coupled.groups, eligible, counted, wish)
         if supply.steady:
             curves = yield from self._measured(coupled, model, supply)
@@ -139,18 +141,19 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
     def _measured(self, coupled: Coupled, model: Model, supply: Supply) -> Work[dict[int, Curve]]:
         """Measure what groups are worth, or read what another rung has measured."""
         eligible = self._eligible(coupled)
-        kept = supply.keeps("curves", model.path, _FORM, self.multiple, eligible)
-        if not kept.exists():
+
+        def learn(out: Path) -> Work[None]:
             curves = yield from damage.curves(coupled, eligible, supply.calibration, self.multiple or 1, model.macs)
-            with workspace.replacing(kept) as temporary:
-                temporary.write_text(json.dumps({i: astuple(curve) for i, curve in curves.items()}))
+            out.write_text(json.dumps({i: astuple(curve) for i, curve in curves.items()}))
+
+        kept = yield from supply.learnt("curves", model.path, (_FORM, self.multiple, eligible), learn)
         return {int(i): Curve(*map(tuple, curve)) for i, curve in json.loads(kept.read_text()).items()}
 
-    def _cost(self, coupled: Coupled, model: Model, supply: Supply, static: Shapes) -> cost.Cost:
+    def _cost(self, coupled: Coupled, model: Model, supply: Supply, static: Shapes) -> Work[cost.Cost]:
         if self.of == "macs":
             return cost.macs(coupled, static)
         if self.of == "latency":
-            return cost.latency(coupled, static, _node_ms(model, supply))
+            return cost.latency(coupled, static, (yield from _node_ms(model, supply)))
         return cost.parameters(coupled) if self.of == "parameters" else cost.channels(coupled)
 
     def _eligible(self, coupled: Coupled) -> list[int]:
@@ -184,13 +187,14 @@ def removable(path: Path, static: Shapes | None) -> tuple[Channels, ...]:
     return account.channels(coupled, None, static)
 
 
-def _node_ms(model: Model, supply: Supply) -> dict[str, float]:
+def _node_ms(model: Model, supply: Supply) -> Work[dict[str, float]]:
     """Time nodes, or read what was found for another rung."""
-    kept = supply.keeps("times", model.path)
-    if not kept.exists():
-        times = runtime.node_ms(model.path, tuple(islice(supply.held_out, _PROFILED)))
-        with workspace.replacing(kept) as temporary:
-            temporary.write_text(json.dumps(dict(times)))
+
+    def learn(out: Path) -> Work[None]:
+        yield Progress("time operators")
+        out.write_text(json.dumps(dict(runtime.node_ms(model.path, tuple(islice(supply.held_out, _PROFILED))))))
+
+    kept = yield from supply.learnt("times", model.path, (), learn)
     read: dict[str, float] = json.loads(kept.read_text())
     return read
 

@@ -21,6 +21,9 @@ from compressor.stages.quantize.making import quantized
 from compressor.stages.quantize.ways import ways
 from compressor.stages.supply import Supply
 
+_NNCF = ("nncf.torch", "nncf.onnx.quantization.quantize_model", "onnx.reference")
+"""What nncf 3.4 loads; of torch it wants everything, whatever the model is."""
+
 
 class Quantize(BaseModel, frozen=True, extra="forbid"):
     """Quantize weights to signed 8 bits per channel, and activations to 8 bits per tensor.
@@ -57,6 +60,11 @@ class Quantize(BaseModel, frozen=True, extra="forbid"):
     def open(self) -> bool:
         """Whether there is a choice that only making and timing can settle."""
         return self.scheme == "auto"
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Vendor packages that applying it loads."""
+        return _NNCF if self.backend == "nncf" else ()
 
     @model_validator(mode="after")
     def _check_scheme(self) -> Quantize:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compressor import runtime, workspace
+from compressor import runtime
 from compressor.records import Array, Feeds, Outputs, Progress, Work
 from compressor.samples import Samples
 from compressor.stages.quantize.job import Ranges
@@ -76,12 +76,11 @@ def gather(model: Path, supply: Supply) -> Work[Statistics]:
 
     Everything is drawn from fixed seeds; peak memory does not grow with the number of samples.
     """
-    kept = supply.keeps("statistics", model, _FORM)
-    if not kept.exists():
-        statistics = yield from _gathered(model, supply)
-        with workspace.replacing(kept) as temporary:
-            _write(statistics, temporary)
-    return _read(kept)
+
+    def learn(out: Path) -> Work[None]:
+        _write((yield from _gathered(model, supply)), out)
+
+    return _read((yield from supply.learnt("statistics", model, _FORM, learn)))
 
 
 def _gathered(model: Path, supply: Supply) -> Work[Statistics]:

@@ -47,6 +47,7 @@ class Recover(BaseModel, frozen=True, extra="forbid"):
     open: ClassVar[bool] = False
     needs_evaluation: ClassVar[bool] = True
     """Nobody should train a model without data that shows what came of it."""
+    imports: ClassVar[tuple[str, ...]] = ("torch",)
 
     steps: int = Field(600, ge=1, le=100_000)
     """Steps of 64 samples; fewer where the time is over before."""

@@ -1,6 +1,6 @@
-"""Files of a run: a folder of its own, written atomically, identified by their content.
+"""Files that are written whole or not at all, folders that a run makes, names that are safe.
 
-Add what a run keeps on disk here.
+Another way of writing is a function here; `replacing` is what makes them whole.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from compressor.errors import MachineError
 from compressor.records import File
 
+_RESERVE_BYTES = 4 << 20
 _LONGEST_NAME = 200
 """Bytes of a name; file systems take 255, and some stand with others in one."""
 
@@ -61,6 +62,15 @@ def check_temporary() -> None:
             ) from error
 
 
+def reserve(folder: Path) -> None:
+    """Take a little room, given back with the folder, so that a report can be written where the disk fills up."""
+    try:
+        with (folder / "reserve").open("wb") as file:
+            file.write(bytes(_RESERVE_BYTES))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error  # the system does not say where
+
+
 def file_name(text: str) -> str:
     """Turn any name into one that is safe as a file name and behind a command; letters of all scripts are kept."""
     short = re.sub(r"[^\w.-]+", "_", text).encode(errors="ignore")[:_LONGEST_NAME].decode(errors="ignore")
@@ -86,11 +96,20 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(temporary)
         temporary.replace(path)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, reach the disk before anything that is done next."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sha256(path: Path) -> str:
