@@ -2,13 +2,14 @@
 
     python benchmarks/isolation.py [--model examples/digits.onnx] [--repeat 3]
 
-Runs the default ladder twice, with a budget that the first rung meets and, over all rungs, with one that none meets: as
-always, and with every piece of work in the one process of the command. The two alternate. Ways of quantizing are chosen
-once, in a first run whose resolved recipe the others are given, or they would not do the same. CPU time is user and
-system time of the command and of all its descendants. The share is what the children cost more, of the whole. Starts of
-artifacts are in fresh interpreters both times, as such a start is what is measured there.
+Three runs, told apart within each of them by who spends the CPU time: the default ladder with a budget that the first
+rung meets; the same again, which takes all that is made from the store; over all rungs, with a budget that none meets.
+Every piece of work notes what it takes in its child. What all children, and the interpreters that they are forked from,
+take besides is the cost of isolation: interpreters, imports, forks, pickles, less the packages that one process would
+have to import, too, once, as timed in one. The leading process stands by itself: command line, progress, reports, and
+watching its children.
 
-Exit code 1 if the share of either is 15 % or more.
+Exit code 1 if the share of the first or last run is 15 % or more in the median.
 """
 
 from __future__ import annotations
@@ -17,90 +18,111 @@ import argparse
 import os
 import platform
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-LADDERS = {"--sla 50ms": ("--sla", "50ms"), "--sla 50us --all": ("--sla", "50us", "--all")}
+from clocked import clocked, cpu_s
+
+AGAIN = "the same again"
+RUNS = {"--sla 50ms": ("--sla", "50ms"), AGAIN: ("--sla", "50ms"), "--sla 50us --all": ("--sla", "50us", "--all")}
 MOST = 0.15
-HERE = "--in-one-process"
+MEASURED = "--measured"
 ENDS = (0, 3, 4)  # a verdict
 
 
 def main() -> int:
-    """Print a table, a row a ladder."""
+    """Print a table, a row a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=Path("examples/digits.onnx"))
     parser.add_argument("--repeat", type=int, default=3)
     words = parser.parse_args()
-    if words.repeat < 1:
-        parser.error("--repeat: expected 1 or more")
-    print("| run | in children | in one process | share of isolation |")
-    print("| --- | --- | --- | --- |")
-    shares = [row(name, flags, words.model.resolve(), words.repeat) for name, flags in LADDERS.items()]
-    print(f"\n{platform.machine()}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}, ", end="")
+    found: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in RUNS}
+    for _ in range(words.repeat):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, flags in RUNS.items():
+                where = Path(folder) / ("first" if flags == RUNS[AGAIN] else "all")
+                found[name].append(spent(words.model.resolve(), flags, where))
+    print("| run | pieces of work | leading process | imports | isolation | share of isolation |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    shares = {name: row(name, times) for name, times in found.items()}
+    print(f"\nCPU seconds. {platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, ", end="")
     print(f"Python {platform.python_version()}, onnxruntime {version('onnxruntime')}, median of {words.repeat}")
-    return int(max(shares) >= MOST)
+    return int(any(share >= MOST for name, share in shares.items() if name != AGAIN))
 
 
-def row(name: str, flags: Sequence[str], model: Path, repeat: int) -> float:
-    """Print the CPU seconds of a ladder both ways, and give the share that isolation costs."""
-    with tempfile.TemporaryDirectory() as folder:
-        recipe, every = Path(folder) / "recipe.yaml", tuple(flag for flag in flags if flag == "--all")
-        cpu_s((str(model), *flags), Path(folder))
-        shutil.copy(next((Path(folder) / "reports").glob("*/*/recipe.yaml")), recipe)
-        asked = (str(model), "--recipe", str(recipe), *every)
-        pairs = [(cpu_s(asked, Path(folder)), cpu_s(asked, Path(folder), HERE)) for _ in range(repeat)]
-    share = median((apart - here) / apart for apart, here in pairs)
-    apart_s, here_s = (median(side) for side in zip(*pairs, strict=True))
-    print(f"| {name} | {apart_s:.1f} s | {here_s:.1f} s | {share:.1%} |", flush=True)
-    return share
+def row(name: str, times: Sequence[tuple[float, float, float, float]]) -> float:
+    """Print what a run takes, and give the share that isolation costs."""
+    shares = [each[-1] / sum(each) for each in times]
+    cells = [f"{median(column):.1f}" for column in zip(*times, strict=True)]
+    print(f"| {name} | {' | '.join(cells)} | {median(shares):.1%} ({min(shares):.1%} to {max(shares):.1%}) |")
+    return median(shares)
 
 
-def cpu_s(asked: Sequence[str], folder: Path, *how: str) -> float:
-    """Give the CPU seconds of a run that finds nothing of an earlier one."""
-    shutil.rmtree(folder / "reports", ignore_errors=True)
-    command = [sys.executable, str(Path(__file__).resolve()), *how] if how else [sys.executable, "-m", "compressor"]
-    command += ["run", *asked, "--output", str(folder / "reports"), "--quiet"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def spent(model: Path, flags: Sequence[str], folder: Path) -> tuple[float, float, float, float]:
+    """Give the CPU seconds of a run's pieces of work, its leading process, imports that it needs, and isolation."""
+    folder.mkdir(exist_ok=True)
+    noted, leading, modules = (folder / name for name in ("pieces.txt", "leading.txt", "modules.txt"))
+    noted.unlink(missing_ok=True)
+    command = [sys.executable, str(Path(__file__).resolve()), MEASURED, str(folder), "run", str(model), *flags]
+    before_s = cpu_s()
     code = subprocess.run(
-        command, check=False, capture_output=True, env={**os.environ, "MLFLOW_TRACKING_URI": "none"}
+        [*command, "--output", str(folder / "reports"), "--quiet"],
+        check=False,
+        capture_output=True,
+        env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"},
     ).returncode
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if code not in ENDS:
         sys.exit(f"{' '.join(command)}: exit code {code}")
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    all_s, leading_s = cpu_s() - before_s, float(leading.read_text())
+    pieces_s, imports_s = sum(map(float, noted.read_text().split())), needed_s(modules.read_text().split())
+    return pieces_s, leading_s, imports_s, all_s - leading_s - pieces_s - imports_s
 
 
-def in_one_process() -> None:
-    """Be the command that does every piece of work itself."""
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # as in a child
+def needed_s(modules: Sequence[str]) -> float:
+    """Give the CPU seconds that a process like the leading one takes to import some modules once."""
+    before = "import time, compressor.console, compressor.pipeline; began = time.process_time()"
+    code = f"{before}; import {', '.join(modules)}; print(time.process_time() - began)"
+    env = {**os.environ, "ORT_DISABLE_TELEMETRY": "1"}  # as in a child
+    return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=env).stdout)
+
+
+def measured() -> None:
+    """Be the command, each of whose pieces of work notes what it takes."""
+    import atexit
+
     from compressor import cli, isolation
 
-    isolation.call = partial(call_here, isolation.call)  # type: ignore[assignment]
-    sys.argv.remove(HERE)
+    folder = Path(sys.argv.pop(2))
+    sys.argv.remove(MEASURED)
+    having, modules = isolation.Nursery.having, dict.fromkeys(("onnx", "onnx_ir", "onnxruntime"))
+
+    def noting(nursery: isolation.Nursery, *more: str) -> isolation.Nursery:
+        modules.update(dict.fromkeys(more))
+        return having(nursery, *more)
+
+    isolation.Nursery.having = noting  # type: ignore[method-assign]
+    isolation.call = partial(call, isolation.call, folder / "pieces.txt")  # type: ignore[assignment]
+
+    def note() -> None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        (folder / "leading.txt").write_text(str(used.ru_utime + used.ru_stime))
+        (folder / "modules.txt").write_text(" ".join(modules))
+
+    atexit.register(note)
     cli.main()
 
 
-def call_here(apart: Callable[..., Any], work: Callable[..., Any], *args: object, **how: Any) -> Any:
-    """Do a piece of work in this process, unless a fresh one is what it is about."""
-    from compressor import isolation
-
-    if how.get("nursery") is None:
-        return (yield from apart(work, *args, **how))
-    started = time.monotonic()
-    value = work(*args)
-    value = (yield from value) if isinstance(value, Iterator) else value
-    return isolation.Returned(value, time.monotonic() - started, 1)
+def call(apart: Callable[..., Any], noted: Path, work: Callable[..., Any], *args: object, **how: Any) -> Any:
+    """Do a piece of work in its child, as always, where it notes what it takes."""
+    return apart(clocked, noted, work, *args, **how)
 
 
 if __name__ == "__main__":
-    sys.exit(in_one_process() if HERE in sys.argv else main())
+    sys.exit(measured() if MEASURED in sys.argv else main())

@@ -51,6 +51,7 @@ ADDED = {
     "trials.0.measurement.startup": "percentile confidence value_ms low_ms high_ms limit_ms violations dispersion "
     "steady needed",
     "": "unfinished",
+    "registry": "confirmed",
     "trials.0.stages.0": "changed uncalibrated tried notes pruned reused",
     "trials.0.stages.0.audit": "integer_nodes float_nodes qdq_left excluded integer blocked operators slower",
     "trials.0.stages.0.audit.operators.0": "operator nodes before_ms now_ms",
