@@ -5,9 +5,10 @@
   + InputError      the caller's recipe, model or data is wrong     exit 2
   + MachineError    this machine lacks a package or a device        exit 5
   + RungError       one rung could not be built                     recorded in its Trial, the climb goes on
+    - CutOffError   its process crashed or went past a limit        the same
   + OutOfTimeError  limits.run is over                              the run ends with its report, exit 4 or 0
   + PublishError    the registry refused; the report is on disk     exit 6
-* Stopped           SIGINT or SIGTERM asked for the end             exit 130, 143
+* Stopped           SIGINT, SIGTERM or SIGHUP asked for the end     exit 130, 143, 129
 ```
 
 Sorted by who acts. A gate that is not met is a `Verdict`, never an exception.
@@ -24,6 +25,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_WAY = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 )
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 _SENTENCE = 600
 _END = 0.3  # of a text that is cut, since what to do stands there
 # what moves a terminal's cursor or colours it, ends a line, turns the direction of writing, or cannot be encoded
@@ -78,6 +80,10 @@ class RungError(CompressorError):
     exit_code = 3
 
 
+class CutOffError(RungError):
+    """A piece of work crashed or went past a limit, which says nothing of how it would end another time."""
+
+
 class OutOfTimeError(CompressorError):
     """The whole run may take no longer; what was done until then is reported."""
 
@@ -108,4 +114,9 @@ def refused(error: OSError) -> MachineError | None:
         )
     if error.errno in _NO_WAY:
         return MachineError(f"{where}: cannot be written ({error.strerror}); choose another place with --output")
+    if error.errno in _NO_LOCKS:
+        return MachineError(
+            f"{error.filename or 'the file system'}: has no locks ({error.strerror}); choose another place with "
+            "--output or TMPDIR"
+        )
     return None

@@ -27,9 +27,7 @@ def scratch(parent: Path, name: str) -> Iterator[Path]:
     """
     parent.mkdir(parents=True, exist_ok=True)
     sweep(parent, name)
-    folder = parent / f"{name}-{secrets.token_hex(4)}"
-    lock = _lock(folder)
-    lock.acquire(timeout=0)  # before the folder is there: a folder whose lock is free has no process
+    folder, lock = _locked(parent, name)
     try:
         folder.mkdir(mode=0o700)
         yield folder
@@ -44,7 +42,7 @@ def sweep(parent: Path, name: str) -> float | None:
         When the oldest of those that are in use was made, in seconds since the epoch; None where none is in use.
     """
     oldest = None
-    for path in parent.glob(f"{name}-*{_LOCK}"):
+    for path in parent.glob(f"{name}-{'[0-9a-f]' * 8}{_LOCK}"):
         lock = _lock(folder := path.with_suffix(""))
         try:
             lock.acquire(timeout=0)
@@ -56,6 +54,18 @@ def sweep(parent: Path, name: str) -> float | None:
         else:
             _remove(folder, lock)
     return oldest
+
+
+def _locked(parent: Path, name: str) -> tuple[Path, FileLock]:
+    """Give a new name and its lock, held before the folder is there: a folder whose lock is free has no process."""
+    while True:
+        folder = parent / f"{name}-{secrets.token_hex(4)}"
+        lock = _lock(folder)
+        with suppress(Timeout):  # somebody who sweeps has seen it already, and removes it
+            lock.acquire(timeout=0)
+            if Path(lock.lock_file).exists():
+                return folder, lock
+            lock.release()
 
 
 def _lock(folder: Path) -> FileLock:

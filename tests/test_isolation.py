@@ -19,6 +19,7 @@ import pytest
 from compressor import isolation
 from compressor.errors import InputError, MachineError, RungError
 from compressor.isolation import Limits, Nursery
+from compressor.isolation.watch import Tree
 
 
 @pytest.fixture(params=["fresh", "warm"])
@@ -206,3 +207,15 @@ def test_what_vendors_print_is_let_through_on_request(
     pieces.finish(pieces.add, 1, 1, verbose=True, nursery=nursery)
     out, err = capfd.readouterr()
     assert (out, err) == ("", "noise that must not reach the parent's stdout\n")
+
+
+def test_a_number_that_another_process_has_now_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as first:
+        tree = Tree(first.pid)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        monkeypatch.setattr(tree, "_pid", other.pid)  # as if the number had come round
+        tree.kill()
+        assert tree.memory_bytes() == 0
+        time.sleep(0.1)
+        assert other.poll() is None
+        other.kill()

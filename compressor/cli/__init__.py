@@ -6,9 +6,12 @@ that needs it: `--help` stays quick.
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
+import time
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -20,13 +23,18 @@ from compressor.errors import CompressorError, MachineError, Stopped, printable,
 if TYPE_CHECKING:
     from types import FrameType
 
+_PATIENCE_S = 5.0
+"""For how long after a signal others are not heeded: the report is being written."""
+
 
 def main() -> NoReturn:
     """Run the command line."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors="replace")  # a terminal may know neither µ nor →
-    signal.signal(signal.SIGINT, _stop)
-    signal.signal(signal.SIGTERM, _stop)
+    stopping = _Stopping()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, stopping)
     log.begin()
     try:
         _run()
@@ -94,11 +102,23 @@ def _bug(error: Exception) -> NoReturn:
     sys.exit(1)
 
 
-def _stop(number: int, _frame: FrameType | None) -> NoReturn:
-    """Unwind, which stops the children; 130 when interrupted, 143 when terminated."""
-    stop = Stopped(number)
-    typer.echo(f"compress: {stop.why}", err=True)
-    raise stop
+class _Stopping:
+    """What a signal does: it unwinds, which stops the children and has the report of what was done written.
+
+    Exit codes: 130 when interrupted, 143 when terminated, 129 when the terminal is gone.
+    """
+
+    def __init__(self) -> None:
+        self._since_s = -math.inf
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if time.monotonic() - self._since_s < _PATIENCE_S:  # somebody presses Ctrl-C twice
+            return
+        self._since_s = time.monotonic()
+        stop = Stopped(number)
+        with suppress(OSError):  # nobody may read it any more
+            typer.echo(f"compress: {stop.why}", err=True)
+        raise stop
 
 
 app = typer.Typer(

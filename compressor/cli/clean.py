@@ -39,6 +39,8 @@ def _wanted(older_than: str | None, keep: str | None, *, every: bool) -> Wanted 
     from compressor import units
     from compressor.pipeline import Wanted
 
+    if every and (older_than is not None or keep is not None):
+        raise InputError("clean: --all removes everything; give it alone, or --older-than and --keep without it")
     if every:
         return Wanted(keep_bytes=0)
     if older_than is None and keep is None:

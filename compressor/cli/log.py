@@ -20,13 +20,15 @@ from pathlib import Path
 import typer
 
 from compressor import __version__
-from compressor.errors import MachineError, printable
+from compressor.errors import InputError, MachineError, printable
 
 _LOGGER = logging.getLogger("compressor")
 _KEPT = 1000
 """Lines in memory, for a bug before which nobody named a file."""
 _LINE = "{asctime}.{msecs:03.0f}Z {levelname} {process} {message}"
 _TIME = "%Y-%m-%dT%H:%M:%S"
+_BEGINS = re.compile(rb"\d{4}-\d\d-\d\dT")
+"""How a line begins, and so a log."""
 _URI = re.compile(r"[A-Za-z][\w+.-]*://.*", re.DOTALL)
 _PRIVATE = 0o600
 """Who may read a file that nobody asked for."""
@@ -48,17 +50,28 @@ def to(path: Path | None) -> None:
     """Append the command's lines to a file, if one is named.
 
     Raises:
+        InputError: It holds something else.
         MachineError: It cannot be written.
     """
     if path is None:
         return
     try:
+        _check_log(path)
         (log,) = _logs()
         log.open(path)
     except OSError as error:
         raise MachineError(
             f"--log-file: {path} cannot be written ({error.strerror}); name another file, in a folder that is there"
         ) from error
+
+
+def _check_log(path: Path) -> None:
+    """Make sure that a file that is there is a log: nobody means to append to a model."""
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            begins = file.read(len("2026-11-30T"))
+        if not _BEGINS.match(begins):
+            raise InputError(f"--log-file: {path} is there and is no log; name a new file, or a log to append to")
 
 
 def hide(uri: str | None) -> None:

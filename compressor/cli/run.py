@@ -135,10 +135,8 @@ def publish(
 
     log.to(log_file)
     done = formats.read(path)
-    if done.unfinished:
-        raise InputError(
-            f"{path}: its run did not end ({done.unfinished}); run it again, which goes on from what is made"
-        )
+    if done.unfinished == pipeline.GOING_ON:
+        raise InputError(f"{path}: {done.unfinished}; wait for its end, or run again, which goes on from what is made")
     asked = parse(json.dumps(dict(done.recipe)), f"{path}: recipe")
     uri = registry or asked.registry.uri or "none"
     if uri == "none":
@@ -164,7 +162,7 @@ def _climb(request: Request, *, quiet: bool, as_json: bool) -> int:
     try:
         done, refusal = console.follow(_published(request), quiet=quiet)
     except Stopped as stop:
-        for note in getattr(stop, "__notes__", ("nothing was made yet",)):
+        for note in getattr(stop, "__notes__", ()):
             console.say(note, wrap=True)
         raise
     if not quiet:

@@ -27,9 +27,17 @@ STYLES = {
 """How verdicts look, of a run, a bench and a comparison."""
 
 
+class _Messages(Console):
+    """A stream for messages that falls silent where its reader has gone: nobody loses a run for that."""
+
+    def on_broken_pipe(self) -> None:
+        """Write to nowhere from now on."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
 def stderr() -> Console:
     """Give the stream for messages."""
-    return Console(stderr=True, highlight=False)
+    return _Messages(stderr=True, highlight=False)
 
 
 def say(text: str, *, style: str = "", wrap: bool = False) -> None:

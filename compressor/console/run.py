@@ -6,6 +6,7 @@ A line on what a run left behind is a line in `verdict`.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from compressor import formats
@@ -95,7 +96,8 @@ def exported(made: Exported, *, as_json: bool, quiet: bool) -> None:
 def kept(found: Kept, *, as_json: bool) -> None:
     """Show what runs keep, and what of it was removed."""
     if as_json:
-        out.json(found)
+        stays, gone = (tuple(replace(one, value={}) for one in side) for side in (found.stays, found.gone))
+        out.json(replace(found, stays=stays, gone=gone))
         return
     rows = [
         (

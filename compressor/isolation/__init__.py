@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar, overload
 
-from compressor.errors import RungError
+from compressor.errors import CutOffError
 from compressor.isolation import fresh
 from compressor.isolation.child import Raised, ours, peak_memory_bytes
 from compressor.isolation.limits import Limits
@@ -85,7 +85,7 @@ def call(
 
     Raises:
         CompressorError: As the work raised it.
-        RungError: The child crashed or went past a limit.
+        CutOffError: The child crashed or went past a limit.
         MachineError: The disk is full or a permission is missing.
         WorkError: The work raised anything else.
     """
@@ -95,7 +95,7 @@ def call(
             child.connection.send((work, args))
         message, peak = yield from watch(child, limits)
         if message is None:
-            raise RungError(crash(child.process, log))
+            raise CutOffError(crash(child.process, log))
     if isinstance(message, Raised):
         raise message.error or WorkError(message.text)
     value, own_peak = message
@@ -108,7 +108,7 @@ def _child(
 ) -> Iterator[tuple[Child, IO[bytes]]]:
     """Give a child, and the file of what it prints unless that is let through."""
     # its own folder for temporary files goes when it does: a child that is killed cleans nothing up
-    with tempfile.TemporaryFile() as log, scratch(Path(tempfile.gettempdir()), "compressor") as temporary:
+    with tempfile.TemporaryFile() as log, scratch(Path(tempfile.gettempdir()), "compressor-child") as temporary:
         path = os.pathsep.join(filter(None, sys.path))
         variables = {**os.environ, **environment, **_PRIVATE, "TMPDIR": str(temporary), "PYTHONPATH": path}
         output = sys.__stderr__ if verbose and sys.__stderr__ else log

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from compressor.errors import RungError
+from compressor.errors import CutOffError
 from compressor.units import Bytes, Seconds, human_bytes, write_seconds
 
 _LONGEST_S = 10_000_000
@@ -29,12 +29,12 @@ class Limits(BaseModel, frozen=True, extra="forbid"):
         """Make sure that a piece of work is within its limits.
 
         Raises:
-            RungError: It is not.
+            CutOffError: It is not.
         """
         if memory_bytes > self.memory:
-            raise RungError(
+            raise CutOffError(
                 f"stopped at {human_bytes(memory_bytes)} of memory; limits.memory is {human_bytes(self.memory)}: "
                 f"raise it, or give fewer calibration samples"
             )
         if seconds > self.seconds:
-            raise RungError(f"stopped after {write_seconds(self.seconds)}: raise limits.seconds to give it longer")
+            raise CutOffError(f"stopped after {write_seconds(self.seconds)}: raise limits.seconds to give it longer")

@@ -164,7 +164,8 @@ class _Zygote:
         try:
             with theirs, _working_folder() as folder:
                 self._child = _Forked(self._told(FORK, theirs.fileno(), setting.output, folder), self._control)
-            ours.send((dict(setting.variables), sys.path))
+            # without '': a module in the working folder must not stand in for one of ours
+            ours.send((dict(setting.variables), [*filter(None, sys.path)]))
         except BaseException:
             ours.close()
             raise

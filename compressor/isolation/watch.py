@@ -65,8 +65,14 @@ class Tree:
 
     def __init__(self, pid: int) -> None:
         """Begin at a process."""
+        import psutil
+
         self._pid = pid
         self._seen: set[Any] = set()
+        try:
+            self._first = psutil.Process(pid)
+        except psutil.Error:  # it ended at once
+            self._first = None
 
     def memory_bytes(self) -> int:
         """Give the resident memory of all that live."""
@@ -74,23 +80,30 @@ class Tree:
 
     def kill(self) -> None:
         """Kill all of them: the first is stopped meanwhile, so that it starts no more and inherits every orphan."""
-        _signal(self._pid, signal.SIGSTOP)
+        if self._is_ours():
+            _signal(self._pid, signal.SIGSTOP)
         for _ in range(_ROUNDS):
             living = [one for one in self._look() if one.pid != self._pid and _lives(one)]
             for one in living:
                 _signal(one.pid, signal.SIGKILL)
             if not living:
                 break
-        with suppress(ProcessLookupError):
-            os.killpg(self._pid, signal.SIGKILL)
-        _signal(self._pid, signal.SIGKILL)
+        if self._is_ours() or not _exists(self._pid):  # a group lives on under the number of its first process
+            with suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)
+        if self._is_ours():
+            _signal(self._pid, signal.SIGKILL)
+
+    def _is_ours(self) -> bool:
+        """Tell whether the number is still that of the first process, and not of another that began since."""
+        return self._first is not None and self._first.is_running()
 
     def _look(self) -> set[Any]:
         import psutil
 
         with suppress(psutil.Error):
-            root = psutil.Process(self._pid)
-            self._seen |= {root, *root.children(recursive=True)}
+            if self._first is not None and self._is_ours():
+                self._seen |= {self._first, *self._first.children(recursive=True)}
         self._seen = {one for one in self._seen if one.is_running()}
         return self._seen
 
@@ -167,6 +180,12 @@ def _lives(process: Any) -> bool:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
+
+
+def _exists(pid: int) -> bool:
+    import psutil
+
+    return bool(psutil.pid_exists(pid))
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -14,9 +14,10 @@ from compressor.pipeline.clean import Kept, Wanted, clean
 from compressor.pipeline.compare import compare
 from compressor.pipeline.export import export
 from compressor.pipeline.look import Inspected, Machine, doctor, inspect, noise
-from compressor.pipeline.run import Request, Result, prepare, publish, run
+from compressor.pipeline.run import GOING_ON, Request, Result, prepare, publish, run
 
 __all__ = [
+    "GOING_ON",
     "Asked",
     "Engines",
     "Inspected",

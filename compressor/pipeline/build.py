@@ -15,7 +15,7 @@ from compressor.engines.tensorrt import record
 from compressor.errors import InputError, RungError
 from compressor.formats import snippet
 from compressor.pipeline import work
-from compressor.pipeline.making import Making, Place, home
+from compressor.pipeline.making import Making, Place
 from compressor.pipeline.run import Request, prepare
 from compressor.pipeline.steps import Steps
 from compressor.plan import Job, Plan
@@ -64,9 +64,8 @@ def build(job: Job, *, verbose: bool) -> Work[Engines]:
     settled = yield from prepare(Request(_job(job, engine), verbose=verbose))
     engine = engine.fitted(settled.model.inputs, (settled.shapes, *(point.shapes for point in settled.points)))
     final.parent.mkdir(parents=True, exist_ok=True)
-    with scratch(home(job.reports), "build") as working:
-        place = Place(working, working, home(job.reports))
-        made = yield from _made(settled, engine, place, verbose=verbose)
+    with scratch(final.parent, f".{final.name}") as working:  # all that is left is what is shipped
+        made = yield from _made(settled, engine, Place(working, working, working), verbose=verbose)
         _swap(working, final)
     if made.refused:
         raise RungError(f"{job.model}: {made.refused}; the kit is in {final / _KIT}")

@@ -15,7 +15,7 @@ from compressor.pipeline.making import home, store
 from compressor.scratch import sweep
 from compressor.workspace import Entry
 
-_RUNS = ("run", "build", "learnt")
+_RUNS = ("run", "learnt")
 """What the folders are called that runs work in."""
 
 
@@ -48,16 +48,21 @@ def clean(reports: Path, wanted: Wanted | None) -> Kept:
     place = home(reports)
     if not reports.is_dir():
         raise InputError(f"{reports}: expected a folder of reports; give --output DIR")
-    begun = [began for name in _RUNS if (began := sweep(place, name)) is not None]
-    entries = store(place).entries()
+    kept, begun = store(place), _begun(place)
+    entries = kept.entries()
     if wanted is None:
         return Kept(place, entries)
     doomed = list(_doomed(entries, wanted))
-    free = [one for one in doomed if not begun or one.used.timestamp() < min(begun)]
-    for one in free:
-        store(place).drop(one.key)
-    store(place).tidy()
+    free = [one for one in doomed if kept.drop_unused(one, before=min(_begun(place), default=None))]
+    for key in () if begun else kept.unreadable():
+        kept.drop(key)
+    kept.tidy()
     return Kept(place, tuple(e for e in entries if e not in free), tuple(free), len(doomed) - len(free))
+
+
+def _begun(place: Path) -> list[float]:
+    """Give when the oldest runs that are going on began, in seconds since the epoch; the folders of others go."""
+    return [began for name in _RUNS if (began := sweep(place, name)) is not None]
 
 
 def _doomed(entries: tuple[Entry, ...], wanted: Wanted) -> Iterator[Entry]:

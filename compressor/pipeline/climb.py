@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from compressor import gates, runtime, score
 from compressor.engines import Engine, Settled, Tensorrt
-from compressor.errors import CompressorError, RungError, Stopped, refused
-from compressor.isolation import Nursery, WorkError
+from compressor.errors import RungError, Stopped, refused
+from compressor.isolation import Nursery
 from compressor.pipeline import choose, measuring, work
 from compressor.pipeline import quality as judging
 from compressor.pipeline.built import Assembly, Built
@@ -73,7 +73,7 @@ def climb(plan: Plan, place: Place, *, every: bool, verbose: bool, nursery: Nurs
     climbing = _Climb(plan, place, verbose=verbose, nursery=nursery)
     try:
         yield from climbing.all(every=every)
-    except (CompressorError, WorkError, OSError, Stopped) as error:  # what was done so far is worth its report
+    except (Exception, Stopped) as error:  # noqa: BLE001 - it is raised again once what was done is reported
         climbing.cut(error)
     return climbing.climbed()
 
@@ -102,11 +102,7 @@ class _Climb:
 
     def all(self, *, every: bool) -> Generator[Progress | Trial, None, None]:
         """Climb rung after rung until one is enough, or to the top."""
-        try:
-            base = yield from self.baseline()
-        except RungError as error:
-            yield self.known(_failed(BASELINE, self.steps.now, str(error)))
-            return
+        base = yield from self.baseline()
         yield self.known(base.trial)
         for rung in self.plan.recipe.rungs:
             if _needs_evaluation(rung) and choose.lacks_evaluation(self.trials):

@@ -81,7 +81,8 @@ class Making:
         if stage.open:
             search = self._search(rung, before)
             parts = (before.model.sha256, name, work.settings(stage), search.depends_on, self.plan.scheme.name)
-            step = yield from self.keep.model(f"{rung.name}: {name}", parts, partial(self._best, rung, stage, search))
+            best = partial(self._best, rung, stage, search)
+            step = yield from self.keep.model(f"{rung.name}: {name}", stage, parts, best)
         else:
             step = yield from self.keep.apply(f"{rung.name}: {name}", stage, before.model)
         did, model = step.applied(name), step.made.model
@@ -98,7 +99,7 @@ class Making:
         *ways, last = (yield from self.steps.call(label, work.candidates, *arguments)).value
         outcome = yield from searched(self.keep, ways, search)
         if outcome.taken:
-            return replace(outcome.taken.step, tried=outcome.tried)
+            return replace(outcome.taken.step, tried=outcome.tried, lasting=outcome.lasting)
         step = yield from self.keep.apply(label, last, search.before)
         return left(step, outcome) if ways else step
 

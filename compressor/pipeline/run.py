@@ -20,6 +20,7 @@ from compressor.pipeline import choose
 from compressor.pipeline.climb import Climb, Climbed, climb, why
 from compressor.pipeline.export import exported
 from compressor.pipeline.making import Place, home
+from compressor.pipeline.signals import undisturbed
 from compressor.pipeline.steps import Steps, nursery
 from compressor.pipeline.summary import data, original
 from compressor.plan import Job, Plan
@@ -28,7 +29,7 @@ from compressor.scratch import scratch
 
 SCHEMA_VERSION = 1
 _AGAIN = "the same command again goes on from what is made, and measures afresh"
-_GOING_ON = "the run is going on, or was killed"
+GOING_ON = "the run is going on, or was killed"
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Re
     """Climb, yielding each trial as it is judged, and write the report; everything named in it is on disk then.
 
     What ends the climb before its time is raised once the report of what was done is written, with a note that says
-    where it is; only that `limits.run` is over is no error, but a result.
+    where it is; that `limits.run` is over, or that the original cannot be measured, is no error, but a result.
 
     Raises:
         CompressorError: The model, the data or the machine stopped the run.
@@ -101,14 +102,13 @@ def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Re
     if isinstance(climbed.ended, InputError) and climbed.baseline.failure:
         shutil.rmtree(folder)  # it holds nothing that anybody asked for
         raise climbed.ended
-    settled = replace(settled, recipe=settled.recipe.model_copy(update={"rungs": climbed.rungs}))
-    workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
-    ended = None if climbed.ended is None else why(climbed.ended)
-    trials = (climbed.baseline, *climbed.trials)
-    result = Result(_report(replace(begun, plan=settled), trials, folder, ended), folder, settled.registry)
-    result = replace(result, report=_with(result.report, climbed.warnings))
-    write(result)
-    if climbed.ended is not None and not isinstance(climbed.ended, OutOfTimeError):
+    try:
+        with undisturbed():
+            result = _ended(climbed, begun, folder)
+    except Stopped as stop:
+        stop.add_note(f"the run is done, and reported in {folder / 'report.md'}")
+        raise
+    if climbed.ended is not None and not isinstance(climbed.ended, OutOfTimeError | RungError):
         climbed.ended.add_note(f"what was done until then is reported in {folder / 'report.md'}; {_AGAIN}")
         raise climbed.ended
     return result
@@ -127,7 +127,10 @@ def publish(result: Result, *, verbose: bool = False, nursery: Nursery | None = 
     try:
         step = yield from Steps(limits, verbose=verbose, nursery=nursery).call("publish", registry.record, *arguments)
     except (RungError, MachineError) as error:
-        raise PublishError(f"the run was not recorded: {error}; everything is kept in {result.folder}") from error
+        raise PublishError(
+            f"the run was not recorded: {error}; everything is kept in {result.folder}: put the registry right, then "
+            f"`compress publish {result.folder / 'report.json'}`"
+        ) from error
     except Stopped as stop:
         stop.add_note(
             f"the run is done, but not recorded: `compress publish {result.folder / 'report.json'}` does that"
@@ -154,6 +157,18 @@ def _write_loading(artifact: Artifact, folder: Path) -> None:
     workspace.write_text(beside / "load.py", formats.snippet(artifact))
 
 
+def _ended(climbed: Climbed, begun: _Begun, folder: Path) -> Result:
+    """Write the last word on a climb."""
+    settled = begun.plan
+    settled = replace(settled, recipe=settled.recipe.model_copy(update={"rungs": climbed.rungs}))
+    workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
+    ended = None if climbed.ended is None else why(climbed.ended)
+    report = _report(replace(begun, plan=settled), (climbed.baseline, *climbed.trials), folder, ended)
+    result = Result(_with(report, climbed.warnings), folder, settled.registry)
+    write(result)
+    return result
+
+
 def _noted(climbing: Climb, begun: _Begun, folder: Path) -> Climb:
     """Pass trials on, each once it stands in a report on disk: what kills a run takes none of them away."""
     trials: tuple[Trial, ...] = ()
@@ -163,7 +178,7 @@ def _noted(climbing: Climb, begun: _Begun, folder: Path) -> Climb:
             event = next(climbing)
             if isinstance(event, Trial):
                 trials = (*trials, event)
-                write(Result(_report(begun, trials, folder, _GOING_ON), folder))
+                write(Result(_report(begun, trials, folder, GOING_ON), folder))
             yield event
         except StopIteration as end:
             climbed = end.value
@@ -180,8 +195,8 @@ def _report(begun: _Begun, trials: tuple[Trial, ...], folder: Path, unfinished: 
     """Put the report together from the trials so far, the baseline's first."""
     settled, baseline, *others = begun.plan, *trials
     verdict, chosen = choose.outcome(baseline, others)
-    if unfinished and verdict == "fail":
-        verdict = "inconclusive"  # what was not climbed may have met every gate
+    if unfinished and chosen in {None, recipe.BASELINE}:  # what was not climbed may have met every gate
+        verdict, chosen = "inconclusive", None
     raw = sorted((folder / "raw").glob("*.npy"))
     report = Report(
         schema_version=SCHEMA_VERSION,

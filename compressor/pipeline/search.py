@@ -14,7 +14,7 @@ from pathlib import Path
 from compressor import bench, gates, runtime, units
 from compressor.bench.load import Closed
 from compressor.engines import Onnxruntime
-from compressor.errors import RungError
+from compressor.errors import CutOffError, RungError
 from compressor.pipeline import timing, work
 from compressor.pipeline.built import Built
 from compressor.pipeline.reuse import Keep, Step
@@ -86,21 +86,27 @@ class Way:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The way to take, None for leaving the model as it is, and what there is to say of all of them."""
+    """The way to take, None for leaving the model as it is, and what there is to say of all of them.
+
+    `lasting`: none was cut off, so that another search would find the same.
+    """
 
     taken: Way | None = None
     tried: tuple[Tried, ...] = ()
+    lasting: bool = True
 
 
 def searched(keep: Keep, ways: Sequence[Stage], at: Search) -> Work[Outcome]:
     """Make and look at every way; one that cannot be made has lost."""
     found: list[Way | Tried] = []
+    lasting = True
     for number, stage in enumerate(ways, 1):
         try:
             found.append((yield from _way(keep, stage, at, f"{work.name(stage)}, way {number} of {len(ways)}")))
         except RungError as error:
+            lasting = lasting and not isinstance(error, CutOffError)
             found.append(Tried(work.settings(stage), taken=False, why=str(error)))
-    return pick(found, timed=at.timed, small=at.small)
+    return replace(pick(found, timed=at.timed, small=at.small), lasting=lasting)
 
 
 def pick(found: Sequence[Way | Tried], *, timed: bool, small: bool = False) -> Outcome:
@@ -132,7 +138,7 @@ def left(made: Step, outcome: Outcome) -> Step:
         reasons = "; ".join(dict.fromkeys(tried.why for tried in outcome.tried))
         what = f"no way of quantizing works ({reasons})"
     did = replace(made.made.did, what=f"left float: {what}")
-    return replace(made, made=replace(made.made, did=did), tried=outcome.tried)
+    return replace(made, made=replace(made.made, did=did), tried=outcome.tried, lasting=outcome.lasting)
 
 
 def look(at: Search, now: Model, folder: Path) -> Work[Looked]:

@@ -53,6 +53,11 @@ class Steps:
         self.nursery = nursery
         self.deadline_s = math.inf if limits.run is None else time.monotonic() + limits.run
 
+    @property
+    def left_s(self) -> float:
+        """What `limits.run` leaves."""
+        return self.deadline_s - time.monotonic()
+
     @overload
     def call(
         self, step: str, piece: Callable[..., Work[T]], *arguments: object, more_s: float = 0, imports: Imports = ()
@@ -72,7 +77,7 @@ class Steps:
         Raises:
             OutOfTimeError: All pieces together have taken what `limits.run` leaves them.
         """
-        seconds, left_s = self.limits.seconds + math.ceil(more_s), self.deadline_s - time.monotonic()
+        seconds, left_s = self.limits.seconds + math.ceil(more_s), self.left_s
         limits = self.limits.model_copy(update={"seconds": max(1, math.ceil(min(seconds, left_s)))})
         self.now, own = step, step.rpartition(": ")[2]  # behind the name of a rung
 

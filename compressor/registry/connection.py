@@ -54,7 +54,7 @@ def refusals() -> tuple[type[Exception], ...]:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return MlflowException, SQLAlchemyError, CommandError, OSError
+    return MlflowException, SQLAlchemyError, CommandError, OSError, ImportError  # such as a driver of a database
 
 
 def quoted(name: str) -> str:

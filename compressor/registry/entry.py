@@ -18,6 +18,7 @@ from compressor.records import Artifact, Measurement, Report, Trial
 from compressor.registry import serving
 
 _DESCRIPTION_CHARACTERS = 5000  # the width of mlflow's column model_versions.description
+_TAG_CHARACTERS = 5000
 _PARAM_CHARACTERS = 6000  # mlflow 3.17 cuts longer values, with a warning
 _PARAMS = 100  # mlflow 3.17 takes no more in one call
 _POINT = (
@@ -46,6 +47,7 @@ def tags(report: Report) -> dict[str, str]:
         "compressor.chosen": report.chosen or "none",
         "compressor.original_sha256": report.model.sha256,
         **({"compressor.measured": "cpu-proxy"} if is_proxied(report) else {}),
+        **({"compressor.unfinished": report.unfinished[:_TAG_CHARACTERS]} if report.unfinished else {}),
         **{key: str(value) for key, value in _measured(report).items() if not math.isfinite(value)},
         **dict(_strained(report)),
     }

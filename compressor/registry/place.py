@@ -86,6 +86,7 @@ def check(uri: str) -> None:
         _check_database(path)
     elif scheme in _PORTS:
         _check_port(place, _PORTS[scheme])
+        _check_driver(uri)
     elif not {scheme, uri} & set(_MANAGED):
         known = ", ".join((_SQLITE, "http://", "https://", *(f"{kind}://" for kind in _PORTS), *_MANAGED))
         raise InputError(f"registry.uri: expected one that starts with {known}, found {public(uri, uri)!r}")
@@ -142,6 +143,22 @@ def _parts(uri: str) -> SplitResult:
     except ValueError as error:
         raise InputError(f"registry.uri: expected a URI, found {public(uri, uri)!r}") from error
     return place
+
+
+def _check_driver(uri: str) -> None:
+    """Make sure that what talks to a database can be imported."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        make_url(uri).get_dialect().import_dbapi()
+    except ImportError as error:
+        raise MachineError(
+            f"registry {public(uri, uri)}: needs the package {error.name}, which is not installed: install it, or use "
+            "--registry none"
+        ) from error
+    except SQLAlchemyError as error:
+        raise InputError(f"registry.uri: {public(str(error), uri)}") from error
 
 
 def _check_port(place: SplitResult, port: int) -> None:

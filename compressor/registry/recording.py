@@ -15,7 +15,7 @@ from compressor.errors import PublishError
 from compressor.records import Artifact, Registration, Report
 from compressor.registry import entry, versions
 from compressor.registry.connection import connected, existing_is_fine, once, refusals
-from compressor.registry.place import database, public
+from compressor.registry.place import check, database, public
 from compressor.registry.versions import Run
 
 _CHAMPION = "champion"
@@ -33,10 +33,13 @@ def record(uri: str, report: Report, folder: Path) -> Registration:
     an earlier attempt left is taken up where it ended.
 
     Raises:
+        MachineError: What should be a database cannot be one.
         PublishError: MLflow refused, a file is missing, what arrived is not what was measured, or another process
             publishes the same folder.
     """
     _check_files(folder)
+    if database(uri):
+        check(uri)  # what is there may not be what was there before the run, and mlflow would try for minutes
     limits = isolation.Limits.model_validate(report.recipe.get("limits") or {})
     wait_s = limits.seconds / 3  # there are two waits, and the work itself
     with connected(uri, partial(_refused, uri, folder), folder, wait_s) as client:

@@ -53,7 +53,7 @@ class Supply:
             with scratch(self.kept.parent, "learnt") as place:
                 (folder := place / key).mkdir()
                 yield from learn(folder / what)
-                store.put(key, folder, what, {})
+                store.put(key, folder, what, {})  # or another process was faster, with the same
         return self.kept / key / what
 
 

@@ -18,7 +18,7 @@ from compressor.workspace.files import (
     sync,
     write_text,
 )
-from compressor.workspace.store import HOME, Entry, Store, digest
+from compressor.workspace.store import HOME, Entry, Store, digest, is_key
 
 __all__ = [
     "HOME",
@@ -30,6 +30,7 @@ __all__ = [
     "digest",
     "file",
     "file_name",
+    "is_key",
     "replacing",
     "reserve",
     "run_folder",

@@ -10,17 +10,20 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from filelock import FileLock, Timeout
+from pydantic import AwareDatetime, BaseModel, Field
 
 from compressor.records import Progress, Work
 from compressor.workspace.files import sha256, sync, write_text
@@ -31,6 +34,7 @@ _MANIFEST = "entry.json"
 _LOCKS = "locks"
 _GONE = ".gone-"
 _THERE = frozenset({errno.EEXIST, errno.ENOTEMPTY})
+_KEY = re.compile("[0-9a-f]{32}")
 _WAIT_S = 0.2
 
 
@@ -46,6 +50,15 @@ class Entry:
     size_bytes: int
     made: datetime
     used: datetime
+
+
+class _Body(BaseModel, frozen=True, extra="forbid"):
+    """What a manifest says, as far as it is believed."""
+
+    what: str
+    made: AwareDatetime
+    files: dict[Annotated[str, Field(pattern=r"^[^/]+$")], str]
+    value: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -76,11 +89,11 @@ class Store:
             os.utime(entry.folder / _MANIFEST)
         return entry
 
-    def put(self, key: str, made: Path, what: str, value: Mapping[str, Any]) -> Path:
-        """Move a folder of what was made into the store; where another process was faster, its entry stays.
+    def put(self, key: str, made: Path, what: str, value: Mapping[str, Any]) -> bool:
+        """Move a folder of what was made into the store.
 
         Returns:
-            The entry's folder.
+            Whether it is there now; else another process was faster, and its entry stays.
 
         Raises:
             OSError: The disk is full, or the store may not be written.
@@ -96,8 +109,9 @@ class Store:
         except OSError as error:
             if error.errno not in _THERE:
                 raise
+            return False
         sync(self.folder)
-        return self.folder / key
+        return True
 
     def alone(self, key: str, longest_s: float) -> Work[FileLock]:
         """Wait until no other process makes this entry, so long at the most; give the lock, which is not held then.
@@ -118,26 +132,61 @@ class Store:
 
     def entries(self) -> tuple[Entry, ...]:
         """Give all entries that can be read, without checking their files; the one that was taken last comes first."""
-        folders = self.folder.iterdir() if self.folder.is_dir() else ()
-        return tuple(sorted(filter(None, map(_read, folders)), key=lambda entry: entry.used, reverse=True))
+        return tuple(sorted(filter(None, map(_read, self._folders())), key=lambda entry: entry.used, reverse=True))
+
+    def unreadable(self) -> tuple[str, ...]:
+        """Give the keys of what is damaged, as far as that can be told without checking files."""
+        return tuple(folder.name for folder in self._folders() if _read(folder) is None)
+
+    def _folders(self) -> list[Path]:
+        there = self.folder.iterdir() if self.folder.is_dir() else ()
+        return [path for path in there if is_key(path.name)]
 
     def drop(self, key: str) -> None:
         """Remove an entry; what a process that was killed meanwhile leaves is no entry any more."""
         gone = self.folder / f"{_GONE}{secrets.token_hex(4)}"
         with suppress(FileNotFoundError):
             (self.folder / key).rename(gone)
-        for left in self.folder.glob(f"{_GONE}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for left in self.folder.glob(f"{_GONE}{'[0-9a-f]' * 8}"):
+            _remove(left)
+
+    def drop_unused(self, entry: Entry, before: float | None) -> bool:
+        """Remove an entry unless somebody took it since it was read, or since `before`; tell whether it was removed.
+
+        Args:
+            entry: What was read.
+            before: When the oldest of those that may still need it began, in seconds since the epoch; None: nobody.
+        """
+        (self.folder / _LOCKS).mkdir(exist_ok=True)
+        lock = FileLock(self.folder / _LOCKS / entry.key)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:  # somebody is at it
+            return False
+        try:
+            now = _read(entry.folder)
+            taken = now is not None and now.used != entry.used
+            if taken or (before is not None and entry.used.timestamp() >= before):
+                return False
+            self.drop(entry.key)
+        finally:
+            lock.release()
+        return True
 
     def tidy(self) -> None:
         """Remove the locks of entries that are gone, unless somebody holds them; to take one twice does no harm."""
         for path in (self.folder / _LOCKS).glob("*"):
             lock = FileLock(path)
-            if not self.holds(path.name):
+            if is_key(path.name) and not self.holds(path.name):
                 with suppress(Timeout, OSError):
                     lock.acquire(timeout=0)
                     path.unlink()
             lock.release()
+
+
+def is_key(name: str) -> bool:
+    """Tell whether a name can be that of an entry."""
+    return _KEY.fullmatch(name) is not None
 
 
 def digest(*parts: object) -> str:
@@ -147,24 +196,43 @@ def digest(*parts: object) -> str:
 
 def _read(folder: Path) -> Entry | None:
     """Read what an entry says of itself; None where there is none, or it is not what was written."""
-    manifest = folder / _MANIFEST
     try:
-        whole = json.loads(manifest.read_bytes())
-        body, used = whole["entry"], manifest.stat().st_mtime
-        if whole["sha256"] != digest(_dumped(body)):
+        used = _regular(folder / _MANIFEST).st_mtime
+        whole = json.loads((folder / _MANIFEST).read_bytes())
+        body = _Body.model_validate(whole["entry"])
+        if whole["sha256"] != digest(_dumped(whole["entry"])):
             return None
         return Entry(
             key=folder.name,
             folder=folder,
-            what=body["what"],
-            value=body["value"],
-            files=body["files"],
-            size_bytes=sum((folder / name).stat().st_size for name in (_MANIFEST, *body["files"])),
-            made=datetime.fromisoformat(body["made"]),
+            what=body.what,
+            value=body.value,
+            files=body.files,
+            size_bytes=sum(_regular(folder / name).st_size for name in (_MANIFEST, *body.files)),
+            made=body.made,
             used=datetime.fromtimestamp(used, UTC),
         )
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
+
+
+def _regular(path: Path) -> os.stat_result:
+    """Describe a file that is neither a link nor a pipe or device, of which a reader may never see the end.
+
+    Raises:
+        ValueError: It is one.
+    """
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError(path)
+    return found
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_whole(entry: Entry) -> bool:
@@ -175,7 +243,7 @@ def _is_whole(entry: Entry) -> bool:
 
 
 def _names(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(path.name for path in folder.iterdir())
 
 
 def _dumped(body: Mapping[str, Any]) -> str:

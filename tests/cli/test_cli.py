@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ import small
 import yaml
 
 import compressor
-from compressor import recipe, registry, schemes
+from compressor import pipeline, recipe, registry, schemes
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -225,7 +226,7 @@ def test_a_bug_exits_1_with_its_traceback_and_where_to_report_it(model: Path) ->
     assert "please open an issue" in ended.stderr
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_interrupted_run_stops_its_children_and_exits_with_the_signals_code(
     model: Path, sent: signal.Signals, code: int
 ) -> None:
@@ -243,12 +244,59 @@ def test_an_interrupted_run_stops_its_children_and_exits_with_the_signals_code(
         time.sleep(0.5)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(sent)
+        process.send_signal(sent)  # as of somebody who is impatient
         rest = process.stderr.read()
     assert process.returncode == code
     assert "Traceback" not in rest
-    assert f"stopped by {sent.name}" in rest
+    assert rest.count(f"stopped by {sent.name}") == 1
+    assert "what was done until then is reported in" in rest
     assert children
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    script = (
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom compressor import cli\n"
+        "try:\n    cli.main()\nexcept SystemExit:\n"
+        "    print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, callable(signal.getsignal(signal.SIGHUP)))"
+    )
+    words = [sys.executable, "-c", script, "--version"]
+    ended = subprocess.run(
+        words, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert ended.stdout.splitlines()[-1] == "True True"
+
+
+def test_a_reader_who_has_seen_enough_takes_nothing_from_a_run(model: Path) -> None:
+    reading, writing = os.pipe()
+    words = [sys.executable, "-m", "compressor", "run", str(model), "--recipe", str(recipe_file(model.parent))]
+    with subprocess.Popen(
+        words, cwd=model.parent, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=writing
+    ) as process:
+        os.close(writing)
+        os.read(reading, 1)
+        os.close(reading)
+    assert process.returncode == 0
+    (report,) = (model.parent / "reports").glob("net/*/report.json")
+    assert json.loads(report.read_text())["unfinished"] is None
+
+
+def test_a_run_that_is_going_on_is_not_published_and_one_that_ended_early_is(
+    command: Command, copied: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    report = copied / "report.json"
+    whole = json.loads(report.read_text())
+    report.write_text(json.dumps({**whole, "unfinished": pipeline.GOING_ON}))
+    uri = f"sqlite:///{tmp_path}/runs.db"
+    assert command("publish", report, "--registry", uri) == 2
+    assert "wait for its end, or run again" in capsys.readouterr().err
+    cut = {**whole, "unfinished": "limits.run, 1s, was over", "verdict": "inconclusive", "chosen": None}
+    report.write_text(json.dumps(cut))
+    assert command("publish", report, "--registry", uri) == 0
+    with sqlite3.connect(tmp_path / "runs.db") as database:
+        tags = dict(database.execute("SELECT key, value FROM tags").fetchall())
+    assert tags["compressor.unfinished"] == "limits.run, 1s, was over"
+    assert json.loads(report.read_text())["registry"]["version"] is None
 
 
 def test_a_dry_run_shows_the_plan_and_does_nothing(

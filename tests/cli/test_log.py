@@ -66,12 +66,12 @@ def test_a_run_leaves_a_line_a_step_and_a_trial_between_how_it_began_and_ended(
     command: Command, model: Path, fused: Path
 ) -> None:
     file = model.with_name("log")
-    file.write_text("of before\n")
+    file.write_text("2026-01-01T00:00:00.000Z INFO 1 end: exit code 0\n")
     assert command("run", model, "--recipe", fused, "--log-file", file, "--quiet") == 0
     before, _, rest = file.read_text().partition("\n")
     file.write_text(rest)
     found = lines(file)
-    assert before == "of before"
+    assert before.endswith("end: exit code 0")
     assert [kind for _, kind, _ in found][:3] == ["start", "start", "start"]
     assert str(Path.cwd()) in found[1][2]
     assert found[2][2] == f"compress run {model} --recipe {fused} --log-file {file} --quiet"
@@ -236,3 +236,27 @@ def test_a_command_that_ended_leaves_no_log_open(command: Command, model: Path) 
     assert command("bench", "absent.onnx", "--log-file", file) == 2
     assert file.resolve() not in {path.resolve() for path in Path("/proc/self/fd").iterdir()}
     assert log._logs() == []
+
+
+@pytest.mark.parametrize("content", [b"not a log", b"\x08\x08\x12", b"2026"])
+def test_a_file_that_is_no_log_is_left_as_it_is(
+    command: Command, model: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    file = model.parent / "precious"
+    file.write_bytes(content)
+    assert command("bench", model, "--log-file", file) == 2
+    assert "precious is there and is no log" in capsys.readouterr().err
+    assert file.read_bytes() == content
+
+
+def test_a_model_is_no_log(command: Command, model: Path) -> None:
+    before = model.read_bytes()
+    assert command("run", model, "--sla", "1s", "--log-file", model) == 2
+    assert model.read_bytes() == before
+
+
+def test_a_log_is_appended_to(command: Command, model: Path) -> None:
+    (file := model.parent / "log.txt").touch()
+    for _ in range(2):
+        assert command("run", model, "--sla", "1s", "--dry-run", "--log-file", file) == 0
+    assert sum(kind == "end" for _, kind, _ in lines(file)) == 2

@@ -18,6 +18,7 @@ from compressor.pipeline import Wanted, clean
 from compressor.pipeline.making import home, store
 
 DAY_S = 86400
+KEYS = {letter: letter * 32 for letter in "abcd"}
 
 
 @pytest.fixture
@@ -27,22 +28,23 @@ def reports(tmp_path: Path) -> Path:
     (folder / "net").mkdir(parents=True)
     (folder / "net" / "report.json").write_text("{}")
     kept = store(home(folder))
-    for number, key in enumerate("abcd"):
-        made = tmp_path / key
+    for number, (letter, key) in enumerate(KEYS.items()):
+        made = tmp_path / letter
         made.mkdir()
         (made / "model.onnx").write_bytes(bytes((number + 1) * 1_000_000))
         used = time.time() - (2 * number + 1) * DAY_S
-        os.utime(kept.put(key, made, f"rung: stage {key}", {}) / "entry.json", (used, used))
+        assert kept.put(key, made, f"rung: stage {letter}", {})
+        os.utime(kept.folder / key / "entry.json", (used, used))
     return folder
 
 
 def left(reports: Path) -> list[str]:
-    return sorted(path.name for path in (home(reports) / "store").iterdir() if path.name != "locks")
+    return sorted(path.name[0] for path in (home(reports) / "store").iterdir() if path.name != "locks")
 
 
 def test_nothing_goes_unasked(reports: Path) -> None:
     found = clean(reports, None)
-    assert [entry.key for entry in found.stays] == ["a", "b", "c", "d"]
+    assert [entry.key[0] for entry in found.stays] == ["a", "b", "c", "d"]
     assert (found.gone, found.in_use, left(reports)) == ((), 0, ["a", "b", "c", "d"])
 
 
@@ -60,8 +62,8 @@ def test_nothing_goes_unasked(reports: Path) -> None:
 )
 def test_what_is_old_goes_and_then_what_was_used_longest_ago(reports: Path, wanted: Wanted, stays: str) -> None:
     found = clean(reports, wanted)
-    assert [entry.key for entry in found.stays] == [*stays] == left(reports)
-    assert {entry.key for entry in found.gone} == {*"abcd"} - {*stays}
+    assert [entry.key[0] for entry in found.stays] == [*stays] == left(reports)
+    assert {entry.key[0] for entry in found.gone} == {*"abcd"} - {*stays}
     assert (reports / "net" / "report.json").exists()
 
 
@@ -82,7 +84,7 @@ def test_what_a_run_that_is_going_on_has_used_stays(reports: Path) -> None:
         assert run.stdout is not None
         assert run.stdout.readline() == "going on\n"
         time.sleep(0.05)
-        assert store(home(reports)).take("c") is not None
+        assert store(home(reports)).take(KEYS["c"]) is not None
         found = clean(reports, Wanted(keep_bytes=0))
         assert (left(reports), found.in_use) == (["c"], 1)
         run.kill()
@@ -106,7 +108,7 @@ def test_the_command_shows_and_removes(reports: Path) -> None:
     assert [row[-1] for row in rows[1:]] == ["no"] * 4
     assert "10 MB in" in shown.err
     removed = whole_run.compress("clean", "--output", reports, "--older-than", "2d", "--json")
-    assert [entry["key"] for entry in json.loads(removed.out)["gone"]] == ["b", "c", "d"]
+    assert [entry["key"][0] for entry in json.loads(removed.out)["gone"]] == ["b", "c", "d"]
     assert whole_run.compress("clean", "--output", reports, "--all").code == 0
     assert left(reports) == []
 
@@ -123,3 +125,17 @@ def test_what_cannot_be_read_is_refused(reports: Path, words: tuple[str, ...], t
     assert refused.code == 2
     assert told in refused.err
     assert left(reports) == [*"abcd"]
+
+
+def test_what_cannot_be_read_goes_with_the_rest(reports: Path) -> None:
+    (home(reports) / "store" / KEYS["b"] / "entry.json").write_text("{")
+    assert [entry.key[0] for entry in clean(reports, None).stays] == ["a", "c", "d"]
+    assert left(reports) == [*"abcd"], "nothing goes unasked"
+    assert clean(reports, Wanted(older_than_s=99 * DAY_S)).gone == ()
+    assert left(reports) == [*"acd"]
+
+
+def test_everything_and_a_part_contradict_each_other(reports: Path) -> None:
+    refused = whole_run.compress("clean", "--output", reports, "--all", "--older-than", "7d")
+    assert (refused.code, left(reports)) == (2, [*"abcd"])
+    assert "give it alone" in refused.err

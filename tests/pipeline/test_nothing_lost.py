@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import shutil
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,18 +19,21 @@ import onnx
 import pytest
 import small
 import whole_run
+from filelock import FileLock
 from onnx import numpy_helper
 
-from compressor import formats, isolation, plan, recipe
+from compressor import formats, isolation, plan, recipe, workspace
 from compressor.console import follow, views
-from compressor.errors import CompressorError, InputError, MachineError, RungError, Stopped
+from compressor.errors import CompressorError, CutOffError, InputError, MachineError, RungError, Stopped
 from compressor.isolation import Limits, WorkError
 from compressor.pipeline import Request, Result, prepare, reuse, run, steps, work
 from compressor.pipeline.making import Making, Place, home
 from compressor.pipeline.steps import Steps
 from compressor.plan import Job, Plan
 from compressor.records import Progress, Report, Trial
+from compressor.workspace import Store
 
+run_module = sys.modules["compressor.pipeline.run"]  # the name in its package is that of the function
 GATES = "gates: [{size: {max: 1MB}}, {accuracy: {max_drop: 50%}}]\nlimits: {measure: 200ms}\nregistry: {uri: none}\n"
 STATIC = "{quantize: {scheme: static}}"
 TWO = f"rungs: [{{name: int8, stages: [{STATIC}]}}, {{name: fused, stages: [{STATIC}, fuse]}}]\n{GATES}"
@@ -108,7 +114,7 @@ def test_a_second_run_takes_every_stage_from_the_first_and_measures_afresh(
         assert [replace(stage, reused=None, audit=None) for stage in other.stages] == [
             replace(stage, reused=None, audit=None) for stage in one.stages
         ]
-        assert not any(stage.reused for stage in one.stages) or one.rung == "fused"
+        assert not any(stage.reused for stage in one.stages)
         assert all(stage.reused and stage.reused < second.report.started for stage in other.stages)
         assert one.measurement
         assert other.measurement
@@ -130,6 +136,83 @@ def test_a_choice_whose_model_is_gone_is_made_again(model: Path, called: list[st
     assert hashes(go(model, OPEN)).keys() == hashes(first).keys()
     assert called.count("look") > 1
     assert called.count("apply") == 1, "the other ways are there"
+
+
+def test_what_a_run_made_itself_is_no_earlier_run_s(model: Path, called: list[str]) -> None:
+    engine = "engine: {onnxruntime: {threads: 1}}"
+    text = f"rungs: [{{name: a, stages: [{STATIC}]}}, {{name: b, stages: [{STATIC}], {engine}}}]\n{GATES}"
+    report = go(model, text).report
+    assert called.count("apply") == 1
+    assert not any(stage.reused for trial in report.trials for stage in trial.stages)
+
+
+def test_a_choice_with_a_way_that_was_cut_off_is_not_kept(
+    model: Path, called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = iter(range(100))
+    here = isolation.call
+
+    def call(piece: Callable[..., Any], *args: object, **how: object) -> Any:
+        if piece is work.apply and next(calls) == 0:
+            raise CutOffError("stopped after 3s: raise limits.seconds")
+        return (yield from here(piece, *args, **how))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(isolation, "call", call)
+        first = go(model, OPEN).report.trials[0].stages[-1]
+    assert "stopped after 3s" in first.tried[0].why
+    called.clear()
+    second = go(model, OPEN).report.trials[0].stages[-1]
+    assert not any("stopped" in way.why for way in second.tried)
+    assert called.count("look") == len(second.tried)
+
+
+def test_where_another_process_was_faster_its_model_is_taken(
+    model: Path, called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, taken = Store.put, []
+
+    def faster(store: Store, key: str, made: Path, what: str, value: Any) -> bool:
+        shutil.copytree(made, other := made.with_name("other"))
+        assert put(store, key, other, what, {**value, "seconds": 12345.0})
+        taken.append(key)
+        return put(store, key, made, what, value)
+
+    monkeypatch.setattr(Store, "put", faster)
+    report = go(model).report
+    assert taken
+    assert all(stage.seconds == 12345.0 for trial in report.trials for stage in trial.stages)
+    assert called.count("apply") == 2
+
+
+HOSTILE = {
+    "another's file": {"path": "../model.onnx"},
+    "no key": {"path": "model.onnx"},
+    "locks": {"path": "locks/model.onnx"},
+    "nul": {"path": "a\0b/model.onnx"},
+    "manifest": {"path": "KEY/entry.json"},
+    "absolute": {"path": "/etc/passwd"},
+}
+
+
+@pytest.mark.parametrize("kind", [*HOSTILE, "settings", "types"])
+def test_entries_that_nobody_here_wrote_are_made_again(model: Path, called: list[str], kind: str) -> None:
+    first = go(model)
+    for manifest in (home(model.parent / "reports") / "store").glob("*/entry.json"):
+        body = json.loads(manifest.read_text())["entry"]
+        if kind in HOSTILE:
+            path = HOSTILE[kind]["path"].replace("KEY", manifest.parent.name)
+            body["value"].get("made", {}).get("model", {})["path"] = path
+        elif kind == "settings":
+            body["value"]["settings"] = {"scheme": "no such", "more": 1}
+        else:
+            body["value"]["seconds"] = "long"
+        text = json.dumps({"sha256": workspace.digest(json.dumps(body, sort_keys=True)), "entry": body})
+        manifest.write_text(text)
+    called.clear()
+    second = go(model)
+    assert hashes(second) == hashes(first)
+    assert called.count("apply") == 2
 
 
 @pytest.mark.parametrize("byte", [100, -100])
@@ -297,6 +380,80 @@ def test_a_refused_model_or_sample_leaves_nothing(model: Path, monkeypatch: pyte
     with pytest.raises(InputError, match="the labels are wrong"):
         go(model)
     assert list((model.parent / "reports" / "net").iterdir()) == []
+
+
+def test_a_baseline_that_would_do_is_not_chosen_before_the_rungs_were_tried(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _at(7, Stopped(15), monkeypatch)
+    with pytest.raises(Stopped):
+        go(model)
+    report, _ = report_of(model)
+    assert all(verdict.met for verdict in report.baseline.verdicts)
+    assert (report.verdict, report.chosen) == ("inconclusive", None)
+
+
+def test_a_bug_of_the_leading_process_leaves_a_report_too(
+    model: Path, called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("compressor.gates.implicit", broken)
+    with pytest.raises(ZeroDivisionError) as told:
+        go(model)
+    report, folder = report_of(model)
+    assert report.unfinished == "by zero"
+    assert str(folder / "report.md") in told.value.__notes__[-1]
+    assert called
+
+
+def test_a_signal_while_the_last_word_is_written_waits_for_it(
+    model: Path, called: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = run_module.write
+
+    def write(result: Result) -> None:
+        if result.report.unfinished is None:
+            signal.raise_signal(signal.SIGTERM)
+        written(result)
+
+    def stop(number: int, _frame: object) -> None:
+        raise Stopped(number)
+
+    monkeypatch.setattr(run_module, "write", write)
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with pytest.raises(Stopped) as stopped:
+            go(model)
+        assert signal.getsignal(signal.SIGTERM) is stop
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    report, folder = report_of(model)
+    assert report.unfinished is None
+    assert f"the run is done, and reported in {folder / 'report.md'}" in stopped.value.__notes__
+    assert called
+
+
+def test_waiting_for_another_run_ends_with_the_time_of_the_run(model: Path, called: list[str]) -> None:
+    asked = request(model, TWO.replace("measure: 200ms", "measure: 200ms, run: 4s"))
+    settled = follow(prepare(asked), quiet=True)
+    shutil.rmtree(model.parent / "reports", ignore_errors=True)
+    store = home(model.parent / "reports") / "store"
+    place = Place(Path("run"), Path("scratch"), home(model.parent / "reports"))
+    keep = Making(settled, place, Steps(Limits(), verbose=False)).keep
+    (store / "locks").mkdir(parents=True)
+    with FileLock(store / "locks" / keep.store.key(*keep._given(), "normalise")):
+        events = []
+        running = run(settled, asked)
+        with contextlib.suppress(StopIteration):
+            while True:
+                events.append(next(running))
+    assert Progress("wait for another run: normalise") in events
+    report, _ = report_of(model)
+    assert report.unfinished is not None
+    assert "limits.run, 4s, was over at normalise" in report.unfinished
+    assert called
 
 
 def test_every_trial_stands_in_a_report_before_the_next_is_made(model: Path, called: list[str]) -> None:

@@ -262,7 +262,9 @@ def test_a_child_that_goes_wrong_costs_its_rung_only(model: Path, monkeypatch: p
 def test_a_baseline_that_cannot_be_measured_ends_in_a_report(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "timed", broken.crash)
     report = go(model)[1].report
-    assert (report.verdict, report.chosen, report.trials) == ("fail", None, ())
+    assert (report.verdict, report.chosen, report.trials) == ("inconclusive", None, ())
+    assert report.unfinished is not None
+    assert "SIGSEGV" in report.unfinished
     assert report.baseline.failure is not None
     assert report.baseline.failure.stage == "measure"
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from compressor.engines import Onnxruntime
 from compressor.pipeline import search
 from compressor.pipeline.reuse import Step
-from compressor.pipeline.search import Looked, Way
+from compressor.pipeline.search import Looked, Search, Way
 from compressor.pipeline.work import Made
 from compressor.records import Did, Model, Speedup, Tried
 from compressor.stages import Quantize
@@ -108,3 +109,18 @@ def test_ways_that_could_not_be_made_say_why_and_nothing_is_taken() -> None:
     outcome = search.pick([failed, replace(failed, why="quantized no weight")], timed=True)
     assert outcome.taken is None
     assert said(outcome) == "left float: no way of quantizing works (nncf refused the model; quantized no weight)"
+
+
+def test_a_choice_depends_on_what_decides_it() -> None:
+    engine = Onnxruntime(threads=2)
+    at = Search("int8", MODEL, engine, None, Path(), 0, saturates=False, timed=True, small=False)  # type: ignore[arg-type]
+    others = [
+        replace(at, small=True),
+        replace(at, timed=False),
+        replace(at, saturates=True),
+        replace(at, seed=1),
+        replace(at, engine=Onnxruntime(threads=1)),
+        replace(at, engine=Onnxruntime(threads=2, spinning=True)),
+    ]
+    assert len({repr(one.depends_on) for one in (at, *others)}) == 1 + len(others)
+    assert replace(at, rung="other", scratch=Path("elsewhere")).depends_on == at.depends_on

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,8 @@ def test_a_database_server_that_is_not_there_is_refused_without_its_password(sch
     assert "secret" not in str(caught.value)
 
 
-def test_a_database_server_that_takes_a_connection_is_accepted() -> None:
+def test_a_database_server_that_takes_a_connection_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compressor.registry.place._check_driver", lambda _uri: None)
     with socket.create_server(("127.0.0.1", 0)) as server:
         registry.check(f"postgresql://user:secret@127.0.0.1:{server.getsockname()[1]}/mlflow")
         server.settimeout(5)
@@ -163,8 +165,18 @@ def test_a_database_without_a_port_is_looked_for_at_the_usual_one(
         return socket.socket()
 
     monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setattr("compressor.registry.place._check_driver", lambda _uri: None)
     registry.check(uri)
     assert asked == [place]
+
+
+@pytest.mark.skipif(find_spec("pyodbc") is not None, reason="its driver is installed here")
+def test_a_database_whose_driver_is_missing_is_refused_with_its_name() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"mssql+pyodbc://user:secret@127.0.0.1:{server.getsockname()[1]}/mlflow"
+        with pytest.raises(MachineError, match=r"needs the package pyodbc, which is not installed") as caught:
+            registry.check(uri)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("uri", ["databricks", "databricks://profile"])
