@@ -109,7 +109,7 @@ def test_a_folder_for_reports_may_be_the_models_own(shared: Path, tmp_path: Path
     ended = compress("run", home / "model.onnx", "--sla", "1s", *words)
     assert ended.report
     assert {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()} == before
-    assert sorted(path.name for path in home.iterdir()) == sorted([*before, "model"])
+    assert sorted(path.name for path in home.iterdir()) == sorted([*before, "model", ".workspace"])
 
 
 def test_nothing_is_written_beside_the_model(shared: Path, tmp_path: Path) -> None:
