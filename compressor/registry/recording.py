@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compressor import isolation, workspace
-from compressor.errors import PublishError
+from compressor.errors import MachineError, PublishError
 from compressor.records import Artifact, Registration, Report
 from compressor.registry import entry, versions
 from compressor.registry.connection import connected, existing_is_fine, once, refusals
@@ -33,13 +33,11 @@ def record(uri: str, report: Report, folder: Path) -> Registration:
     an earlier attempt left is taken up where it ended.
 
     Raises:
-        MachineError: What should be a database cannot be one.
         PublishError: MLflow refused, a file is missing, what arrived is not what was measured, or another process
             publishes the same folder.
     """
     _check_files(folder)
-    if database(uri):
-        check(uri)  # what is there may not be what was there before the run, and mlflow would try for minutes
+    _check_there(uri, folder)
     limits = isolation.Limits.model_validate(report.recipe.get("limits") or {})
     wait_s = limits.seconds / 3  # there are two waits, and the work itself
     with connected(uri, partial(_refused, uri, folder), folder, wait_s) as client:
@@ -135,6 +133,15 @@ def _check_files(folder: Path) -> None:
     missing = [name for name in _LOGGED if not (folder / name).is_file()]
     if missing:
         raise PublishError(f"{folder}: expected the folder of a run, but {', '.join(missing)} is missing")
+
+
+def _check_there(uri: str, folder: Path) -> None:
+    """Make sure that a database can still be one: mlflow would try for minutes."""
+    try:
+        if database(uri):
+            check(uri)
+    except MachineError as error:
+        raise _refused(uri, folder, str(error)) from error
 
 
 def _refused(uri: str, folder: Path, reason: str) -> PublishError:
