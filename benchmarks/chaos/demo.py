@@ -90,6 +90,16 @@ class Run:
         self.process.wait()
 
 
+_HEEDFUL = """
+import signal
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+from compressor.cli import main
+main()
+"""
+"""The command, which heeds signals that whoever runs this may ignore, as a shell does for what is in the background."""
+
+
 def start(folder: Path, asked: Path, mark: str = "run", before: Sequence[str] = ()) -> Run:
     """Start a run that keeps all that it writes in a folder.
 
@@ -102,7 +112,7 @@ def start(folder: Path, asked: Path, mark: str = "run", before: Sequence[str] = 
     for name in (TEMPORARY, "reports"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     words = ["run", str(MODEL), "--recipe", str(asked), "--all", "--output", str(folder / "reports")]
-    call = [*before, sys.executable, "-m", "compressor", *words, "--registry", f"sqlite:///{folder}/registry.db"]
+    call = [*before, sys.executable, "-c", _HEEDFUL, *words, "--registry", f"sqlite:///{folder}/registry.db"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW")}
     env = {**kept, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / TEMPORARY), _MARK: f"{folder}/{mark}"}
     with (folder / f"{mark}.txt").open("wb") as stderr:

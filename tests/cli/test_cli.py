@@ -231,6 +231,8 @@ def test_an_interrupted_run_stops_its_children_and_exits_with_the_signals_code(
     model: Path, sent: signal.Signals, code: int
 ) -> None:
     script = (
+        "import signal\n"
+        f"signal.signal({int(sent)}, signal.SIG_DFL)\n"  # who runs the tests in the background may ignore it
         "from compressor import cli\nfrom compressor.pipeline import work\nimport pipeline_broken\n"
         "work.build = pipeline_broken.hang\ncli.main()"
     )
@@ -256,7 +258,8 @@ def test_an_interrupted_run_stops_its_children_and_exits_with_the_signals_code(
 
 def test_a_signal_that_is_ignored_stays_so() -> None:
     script = (
-        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom compressor import cli\n"
+        "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+        "from compressor import cli\n"
         "try:\n    cli.main()\nexcept SystemExit:\n"
         "    print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, callable(signal.getsignal(signal.SIGHUP)))"
     )
