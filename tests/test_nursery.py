@@ -20,9 +20,19 @@ from compressor.errors import RungError
 from compressor.isolation import Limits, Nursery
 from compressor.isolation.watch import _LOOK_S
 
+STRANGERS: set[psutil.Process] = set()
+"""What other tests of this process have not let go yet."""
+
+
+@pytest.fixture(autouse=True)
+def _strangers() -> None:
+    gc.collect()
+    STRANGERS.clear()
+    STRANGERS.update(psutil.Process().children(recursive=True))
+
 
 def family() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    return [one for one in psutil.Process().children(recursive=True) if one not in STRANGERS]
 
 
 @pytest.fixture
@@ -125,7 +135,7 @@ def test_a_zygote_that_dies_takes_its_child_along_and_harms_no_later_one(tmp_pat
         while not (tmp_path / "pid.ready").exists():
             time.sleep(0.05)
         time.sleep(4 * _LOOK_S)  # a descendant that left its session is known once it was looked for
-        psutil.Process().children()[0].kill()
+        next(one for one in psutil.Process().children() if one not in STRANGERS).kill()
         thread.join(30)
         assert "SIGKILL" in failed[0]
         assert pieces.ends(int((tmp_path / "pid").read_text()))
