@@ -84,6 +84,8 @@ class Run:
 
     def kill(self, *, alone: bool) -> None:
         """Kill the whole tree, or the command alone, as a system without memory may."""
+        if self.process.poll() is not None:  # it has ended by itself
+            return
         root = psutil.Process(self.process.pid)
         for one in [root] if alone else [root, *root.children(recursive=True)]:
             _kill(one)
