@@ -148,6 +148,8 @@ class Keep:
         What it chose of other entries is there already, and is only named.
         """
         path = step.made.model.path
+        if path.parent != folder and not path.is_relative_to(self.store.folder):  # a way that could not be kept
+            return step
         kept = _with_path(step, Path(key, path.name) if path.parent == folder else path.relative_to(self.store.folder))
         ours = self.store.put(key, folder, label, _adapter().dump_python(kept, mode="json"))
         return _with_path(kept, self.store.folder / kept.made.model.path) if ours else None

@@ -15,7 +15,6 @@ from compressor.workspace.files import (
     reserve,
     run_folder,
     sha256,
-    sync,
     write_text,
 )
 from compressor.workspace.store import HOME, Entry, Store, digest, is_key
@@ -35,6 +34,5 @@ __all__ = [
     "reserve",
     "run_folder",
     "sha256",
-    "sync",
     "write_text",
 ]

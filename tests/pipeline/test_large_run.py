@@ -64,7 +64,7 @@ def test_nothing_holds_a_model_above_2_gb_but_the_step_that_works_on_it(tmp_path
     assert ended.returncode in {0, 3}, ended.stderr  # 3 where this machine is not faster with it
     assert [verdict["met"] for verdict in trial["verdicts"]][:2] == [True, True]
     assert trial["model"]["size_bytes"] < 0.26 * model_bytes
-    assert int((tmp_path / "peak.txt").read_text()) * 1024 < 0.1 * model_bytes
+    assert int((tmp_path / "peak.txt").read_text()) * 1024 < 100_000_000  # as docs/running.md says
     steps = [line for line in (tmp_path / "log.txt").read_text().splitlines() if "peak memory" in line]
     peaks = {line.partition("step: ")[2].partition(": done")[0]: _bytes(line) for line in steps}
     assert {
