@@ -13,6 +13,7 @@ from compressor import records
 from compressor.gates.accuracy import Accuracy
 from compressor.gates.at import At, named
 from compressor.gates.budgets import Cost, Macs, Memory, Nodes, Parameters, Size, Startup
+from compressor.gates.champion import Champion
 from compressor.gates.latency import PERCENTILES, Latency
 from compressor.gates.speed import (
     RATIOS_OF_COMPARISON,
@@ -33,6 +34,7 @@ __all__ = [
     "REGRESSION",
     "Accuracy",
     "At",
+    "Champion",
     "Cost",
     "Gate",
     "Latency",

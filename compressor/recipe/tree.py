@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, PlainSerializer, field_validator, model_v
 from compressor import schemes
 from compressor.bench.load import Closed, Load
 from compressor.engines import Auto, Engine
-from compressor.gates import PERCENTILES, Accuracy, At, Gate, Latency
+from compressor.gates import PERCENTILES, Accuracy, At, Champion, Gate, Latency
 from compressor.grammar import key
 from compressor.isolation import Limits
 from compressor.registry import Registry
@@ -123,6 +123,14 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
     others: tuple[At, ...] = Field(default=(), description="Further batch sizes and shapes that are measured.")
     rungs: tuple[Rung, ...] = Field(default=LADDER, min_length=1)
     gates: tuple[Gate, ...] = Field(default=(Accuracy(max_drop="1%"),), min_length=1)
+    baseline: Champion | None = Field(
+        default=None, description="A registered version, such as models:/name@champion, that no rung may be worse than."
+    )
+    proved_on: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The CPU that latency has to be shown on, as `compress doctor` names it; * stands for any text.",
+    )
     limits: Limits = Limits()
     registry: Registry = Registry()
 
