@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 
@@ -73,6 +75,12 @@ def isa(root: Path = _ROOT) -> tuple[str, ...]:
 def cpu_name(root: Path = _ROOT) -> str:
     """Give the CPU's name as it names itself, or its architecture."""
     return _cpuinfo(root, "model name") or platform.processor() or platform.machine()
+
+
+def is_named(cpu: str, pattern: str) -> bool:
+    """Tell whether a CPU's name is the one that is asked for; * stands for any text, and case does not matter."""
+    literal = re.sub(r"([\[\]?])", r"[\1]", pattern.casefold())  # only * is special
+    return fnmatchcase(cpu.casefold(), literal)
 
 
 def load_average() -> float | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from compressor import __version__
-from compressor.cli import clean, export, log, look, measure, recipes, run
+from compressor.cli import ci, clean, export, log, look, measure, prove, recipes, registered, run
 from compressor.errors import CompressorError, MachineError, Stopped, printable, refused
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def _tell(error: CompressorError) -> None:
 
     log.error(str(error))
     typer.echo(f"compress: {public(str(error))}", err=True)
+    ci.refused(public(str(error)))
     _note(error)
 
 
@@ -132,11 +133,12 @@ app = typer.Typer(
 app.callback(invoke_without_command=True)(_options)
 for command in (
     *(run.run, run.build, export.export, measure.bench, measure.compare),
+    *(prove.gate, prove.verify, registered.history, registered.promote),
     *(run.publish, run.report, clean.clean, look.inspect, look.doctor),
 ):
     app.command()(command)
 
 _recipe = typer.Typer(no_args_is_help=True, help="Write and check recipe files.", rich_markup_mode=None)
-for part in (recipes.init, recipes.check, recipes.schema):
+for part in (recipes.init, recipes.check, recipes.explain, recipes.schema):
     _recipe.command()(part)
 app.add_typer(_recipe, name="recipe")

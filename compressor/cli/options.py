@@ -6,12 +6,13 @@ An option of one command alone stands in its signature.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compressor.cli import log
+from compressor.cli import ci, log
 from compressor.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ MaxDrop = Annotated[str | None, typer.Option("--max-drop", help="Largest drop of
 Metric = Annotated[
     str | None, typer.Option("--metric", help="top1, f1, cosine, ... or package.module:function; default: by labels.")
 ]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against", metavar="VERSION", help="models:/NAME@champion, which no rung may be worse than, measured here."
+    ),
+]
 Rate = Annotated[
     str | None, typer.Option("--rate", metavar="RATE", help="Arrivals: 200/s, poisson:200/s, or the CSV of a trace.")
 ]
@@ -98,6 +105,10 @@ Profiles = Annotated[
 CustomOps = Annotated[
     list[Path] | None,
     typer.Option("--custom-ops", metavar="LIB.so", help="A library of custom operators; its code is run here."),
+]
+Ci = Annotated[
+    ci.System | None,
+    typer.Option("--ci", help="Which CI system to tell: annotations, summary, outputs; default: the one this runs in."),
 ]
 Registry = Annotated[str | None, typer.Option("--registry", metavar="URI", help="MLflow tracking URI, or none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
@@ -166,7 +177,11 @@ def settle(path: Path | None, given: Overrides) -> tuple[Recipe, Path]:
     log.hide(asked.registry.uri)
     folder = path.absolute().parent if path else Path.cwd()
     named = (asked.data.calibration, asked.data.evaluation)
-    functions = [asked.data.metric or "", *(str(data.path) for data in named if data)]
-    if any(":" in name for name in functions):  # last, so that what lies there hides nothing of ours
-        sys.path += [str(folder), str(Path.cwd())]
+    importable(folder, (asked.data.metric, *(data and data.path for data in named)))
     return asked, folder
+
+
+def importable(folder: Path, names: Iterable[object]) -> None:
+    """Let functions that are named be found in a folder and in the working folder: last, so that they hide nothing."""
+    if any(":" in str(name) for name in names):
+        sys.path += [str(folder), str(Path.cwd())]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compressor.cli import log, options
+from compressor.cli import ci, log, options
 from compressor.errors import InputError, PublishError, Stopped
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
     max_drop: options.MaxDrop = None,
     reserve: Annotated[str | None, typer.Option(help="Part of the budget kept for the network, e.g. 5ms.")] = None,
     rate: options.Rate = None,
+    against: options.Against = None,
     shape: options.Shapes = None,
     output: Annotated[Path, typer.Option(metavar="DIR", help="Where reports go.")] = Path("reports"),
     registry: options.Registry = None,
@@ -50,6 +51,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,  # noqa: FBT002
     verbose: options.Verbose = False,  # noqa: FBT002
     log_file: options.LogFile = None,
+    system: options.Ci = None,
 ) -> None:
     """Climb the ladder until a rung meets every gate; report, register, and exit with the verdict."""
     from compressor import console
@@ -74,15 +76,20 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
         profiles=tuple(profile or ()),
         rate=rate,
         metric=metric,
+        against=against,
         custom_ops=options.all_here(custom_ops),
     )
     asked, folder = options.settle(recipe, given)
     source = options.program(model, weights, inputs, dynamic, trust=trust)
     request = Request(Job(model, asked, output, folder, source=source), every=every, verbose=verbose)
     if dry_run:
-        console.plan(console.follow(prepare(request), quiet=quiet))
+        console.plan(console.follow(prepare(request), quiet=quiet), as_json=as_json)
         return
-    sys.exit(_climb(request, quiet=quiet, as_json=as_json))
+    done, refusal = _climb(request, quiet=quiet, as_json=as_json)
+    ci.tell(done.report, done.folder, recipe, system, quiet=quiet)
+    if refusal:
+        raise refusal
+    sys.exit(EXIT[done.report.verdict])
 
 
 def build(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
@@ -128,16 +135,14 @@ def publish(
     log_file: options.LogFile = None,
 ) -> None:
     """Record a finished run in the registry that its recipe names; once more does no harm."""
-    import json
-
     from compressor import console, formats, pipeline
-    from compressor.recipe import parse
+    from compressor.recipe import of_report
 
     log.to(log_file)
     done = formats.read(path)
     if done.unfinished == pipeline.GOING_ON:
         raise InputError(f"{path}: {done.unfinished}; wait for its end, or run again, which goes on from what is made")
-    asked = parse(json.dumps(dict(done.recipe)), f"{path}: recipe")
+    asked = of_report(done.recipe, str(path))
     uri = registry or asked.registry.uri or "none"
     if uri == "none":
         raise InputError(f"{path}: its recipe names no registry; give --registry URI")
@@ -147,7 +152,7 @@ def publish(
 
 def report(
     path: Annotated[Path, typer.Argument(metavar="REPORT.json", show_default=False)],
-    suffix: Annotated[str, typer.Option("--format", help="md or json.")] = "md",
+    suffix: Annotated[str, typer.Option("--format", help="md, json, xml (JUnit), benchmark or bencher.")] = "md",
 ) -> None:
     """Print a report that a run wrote, in another format."""
     from compressor import console, formats
@@ -155,8 +160,8 @@ def report(
     console.result(formats.render(formats.read(path), suffix))
 
 
-def _climb(request: Request, *, quiet: bool, as_json: bool) -> int:
-    """Run, publish, show; give the exit code."""
+def _climb(request: Request, *, quiet: bool, as_json: bool) -> tuple[Result, PublishError | None]:
+    """Run, publish, show; give what was found, and what the registry refused for."""
     from compressor import console, formats
 
     try:
@@ -169,9 +174,7 @@ def _climb(request: Request, *, quiet: bool, as_json: bool) -> int:
         console.verdict(done)
     if as_json:
         console.result(formats.render(done.report, "json"))
-    if refusal:
-        raise refusal
-    return EXIT[done.report.verdict]
+    return done, refusal
 
 
 def _published(request: Request) -> Generator[Progress | Trial, None, tuple[Result, PublishError | None]]:

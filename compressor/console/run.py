@@ -1,4 +1,4 @@
-"""A run: what it would do, and what it came to.
+"""A run: what it came to, and what other commands leave on disk.
 
 A line on what a run left behind is a line in `verdict`.
 """
@@ -14,13 +14,10 @@ from compressor.console import out
 from compressor.console.look import tensor_line
 from compressor.console.out import STYLES, say, table, warn
 from compressor.export import Exported
-from compressor.gates import Gate
-from compressor.grammar import key
 from compressor.pipeline import Engines, Kept, Result
-from compressor.plan import Plan
 from compressor.records import Report
 from compressor.registry import public
-from compressor.units import human_bytes, write_shape
+from compressor.units import human_bytes
 
 _MINUTE = "%Y-%m-%d %H:%M"
 
@@ -38,12 +35,17 @@ def verdict(done: Result) -> None:
         say(f"artifacts {folder / 'artifacts'} (none is chosen)")
     if reused := _reused(report):
         say(f"reused    {reused}", wrap=True)
+    if report.verifies:
+        first = report.verifies
+        say(f"verifies  {first.rung} of {first.source}, {first.verdict} on {first.cpu}")
     say(f"report    {folder / 'report.md'}")
     if report.registry and report.registry.version:
         alias = f" @{report.registry.alias}" if report.registry.alias else ""
         place = public(report.registry.uri)
         known = ", which holds the same thing already" if report.registry.confirmed else ""
         say(f"registry  {report.registry.model} version {report.registry.version}{alias}{known} in {place}")
+        if report.registry.note:
+            say(f"          no champion: {report.registry.note}", wrap=True)
     say(f"next      {_next(done)}")
 
 
@@ -118,39 +120,6 @@ def kept(found: Kept, *, as_json: bool) -> None:
         say(f"in use    {found.in_use} stay, because a run that is going on may need them", wrap=True)
     if found.stays and not found.gone:
         say("next      compress clean --older-than 7d, --keep 2GB or --all removes it; runs make it again")
-
-
-def plan(settled: Plan) -> None:
-    """Show what a run would do."""
-    shapes = ", ".join(f"{name} {write_shape(dims)}" for name, dims in settled.shapes.items())
-    data = settled.calibration.source
-    rows = [
-        ("model", f"{settled.model.path} ({human_bytes(settled.model.size_bytes)})"),
-        ("shapes", shapes),
-        ("calibration", f"{data.source}, {data.n} samples"),
-        ("evaluation", _evaluation(settled)),
-        ("threads", f"{settled.environment.threads} of {settled.environment.cpus_usable} usable CPUs"),
-        ("load", settled.recipe.load.describe()),
-        *([("measured too", ", ".join(point.at for point in settled.points))] if settled.points else []),
-        ("gates", "; ".join(map(_gate, settled.recipe.gates))),
-        ("rungs", ", ".join(rung.name for rung in settled.recipe.rungs)),
-        ("registry", public(str(settled.recipe.registry.uri))),
-    ]
-    table(("what", "settled as"), rows)
-    warn(settled.warnings)
-
-
-def _evaluation(settled: Plan) -> str:
-    if settled.evaluation is None:
-        return "none: accuracy will be inconclusive"
-    return f"{settled.evaluation.source.source}, {len(settled.evaluation)} samples, {settled.metric}"
-
-
-def _gate(gate: Gate) -> str:
-    settings = gate.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
-    at = getattr(gate, "at", None)
-    written = {**settings, "at": at.name()} if at else settings
-    return f"{key(type(gate))} " + ", ".join(f"{name} {value}" for name, value in written.items())
 
 
 def _reused(report: Report) -> str:

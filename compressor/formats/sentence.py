@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compressor import schemes
-from compressor.formats.words import MET, Escape, number, score_words, smaller, times, unmet
-from compressor.records import Measurement, Report, Trial
+from compressor.formats.words import MET, Escape, number, score_words, smaller, times, unmet, with_unit
+from compressor.records import Measurement, Report, Trial, Verdict
 from compressor.units import human_bytes
 
 _BASELINE = "baseline"
@@ -31,6 +31,22 @@ def sentence(report: Report, escape: Escape = str) -> str:
 def chosen_trial(report: Report) -> Trial | None:
     """Give the trial of the chosen rung."""
     return next((trial for trial in (report.baseline, *report.trials) if trial.rung == report.chosen), None)
+
+
+def deciding_trial(report: Report) -> Trial | None:
+    """Give the candidate that the verdict rests on: the chosen one, else of those built the one that misses least.
+
+    None where none was built and judged.
+    """
+    judged = [trial for trial in (report.baseline, *report.trials) if trial.is_built and trial.verdicts]
+    return chosen_trial(report) or min(judged, key=_misses, default=None)
+
+
+def judged(verdict: Verdict) -> str:
+    """Say how a gate judged, and by which numbers."""
+    observed = with_unit(verdict.observed, verdict.low, verdict.high, verdict.unit)
+    limit = with_unit(verdict.limit, None, None, verdict.unit)
+    return f"{MET[verdict.met]}; observed {observed}, limit {limit}; {verdict.reason}"
 
 
 def _choice(report: Report, chosen: Trial, escape: Escape) -> str:

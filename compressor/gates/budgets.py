@@ -1,6 +1,6 @@
 """Gates on what a model needs besides its time: bytes, memory, a start, operations, money.
 
-A budget is a class with `max`; one that needs no timing is exact, and `_within` judges it.
+A budget is a class with `max`; one that needs no timing is exact, and `within` judges it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Size(BaseModel, frozen=True, extra="forbid"):
 
     def judge(self, _before: Trial | None, now: Trial) -> Verdict:
         """Judge the artifact's bytes."""
-        met, reason = _within(now.size_bytes, self.max, "bytes", "the artifact was not measured")
+        met, reason = within(now.size_bytes, self.max, "bytes", "the artifact was not measured")
         return Verdict("size", met, now.size_bytes, self.max, None, None, reason, unit="B")
 
 
@@ -43,7 +43,7 @@ class Memory(BaseModel, frozen=True, extra="forbid"):
         """Judge the peak resident memory, in bytes."""
         memory = now.measurement.memory_bytes if now.measurement else None
         missing = "the peak memory of a fresh process was not measured: run it in a process of its own"
-        met, reason = _within(memory, self.max, "bytes of memory", missing)
+        met, reason = within(memory, self.max, "bytes of memory", missing)
         return Verdict("memory", met, memory, self.max, None, None, reason, unit="B")
 
 
@@ -73,7 +73,7 @@ class Macs(BaseModel, frozen=True, extra="forbid"):
     def judge(self, _before: Trial | None, now: Trial) -> Verdict:
         """Judge the multiply-accumulates."""
         macs = now.model.macs if now.model else None
-        met, reason = _within(macs, self.max, "MACs", _MACS)
+        met, reason = within(macs, self.max, "MACs", _MACS)
         return Verdict("macs", met, macs, self.max, None, None, reason)
 
 
@@ -85,7 +85,7 @@ class Parameters(BaseModel, frozen=True, extra="forbid"):
     def judge(self, _before: Trial | None, now: Trial) -> Verdict:
         """Judge the number of parameters."""
         parameters = now.model.parameters if now.model else None
-        met, reason = _within(parameters, self.max, "parameters", _UNKNOWN)
+        met, reason = within(parameters, self.max, "parameters", _UNKNOWN)
         return Verdict("parameters", met, parameters, self.max, None, None, reason)
 
 
@@ -97,7 +97,7 @@ class Nodes(BaseModel, frozen=True, extra="forbid"):
     def judge(self, _before: Trial | None, now: Trial) -> Verdict:
         """Judge the number of nodes."""
         nodes = now.model.nodes if now.model else None
-        met, reason = _within(nodes, self.max, "nodes", _UNKNOWN)
+        met, reason = within(nodes, self.max, "nodes", _UNKNOWN)
         return Verdict("nodes", met, nodes, self.max, None, None, reason)
 
 
@@ -140,7 +140,8 @@ class Cost(BaseModel, frozen=True, extra="forbid"):
         return f"{human_number(low)} to {human_number(high)} USD a million (95% interval), {limit}"
 
 
-def _within(observed: int | None, limit: int, what: str, unknown: str) -> tuple[bool | None, str]:
+def within(observed: int | None, limit: int, what: str, unknown: str) -> tuple[bool | None, str]:
+    """Judge a count by its limit, and say so; undecided, and why, where it is not known."""
     if observed is None:
         return None, unknown
     met = observed <= limit

@@ -5,14 +5,29 @@ What else must not be worse is a field of `Tolerance` and a part in `Champion.ju
 
 from __future__ import annotations
 
+import fractions
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
-from compressor.units import Fraction
+from compressor.gates.accuracy import Accuracy
+from compressor.gates.budgets import Macs, Memory, Nodes, Parameters, Size, Startup, within
+from compressor.gates.speed import LONGER, not_slower
+from compressor.records import Beside, Bound, Measurement, Served, Trial, Verdict
+from compressor.units import Fraction, human_ms, write_fraction
 
+NAME = "champion"
+"""The first word of every verdict on a rung beside the champion."""
 _SCHEME = "models:/"
+_DEFAULT = Accuracy(max_drop="1%")
+_UNPAIRED = f"too few pairs with the champion were measured: {LONGER}"
+_APART = "the rung was not held against the champion: run again, so that both are measured here"
+_BUDGETS = (Size, Macs, Parameters, Nodes)
+_EXACT = 10**6  # as a float 100 and 15 % are less than 115
 
 
 class Tolerance(BaseModel, frozen=True, extra="forbid"):
@@ -41,6 +56,98 @@ class Champion(BaseModel, frozen=True, extra="forbid"):
     model: str
     tolerance: Tolerance = Tolerance()
 
+    def judge(self, asked: Sequence[BaseModel], served: Served | None, now: Trial) -> tuple[Verdict, ...]:
+        """Judge a rung beside the champion: speed and score, and what the gates that are `asked` budget."""
+        if served is None or now.beside is None:
+            return (_undecided(NAME, _APART),)
+        if now.beside.same:
+            same = f"it is version {served.version} itself, byte for byte"
+            return (Verdict(NAME, met=True, observed=None, limit=None, low=None, high=None, reason=same),)
+        found = (
+            *self._speed(now.beside),
+            *self._accuracy(asked, now.beside),
+            *self._budgets(asked, served, now),
+            *self._spent(asked, now.beside),
+        )
+        return tuple(replace(verdict, gate=f"{NAME} {verdict.gate}") for verdict in found)
+
+    def slowest(self) -> float:
+        """Give the speed-up over the champion that a rung must have at the least."""
+        return 1 / (1 + self.tolerance.speed)
+
+    def _speed(self, beside: Beside) -> Iterator[Verdict]:
+        if beside.now is None:  # an engine for another device: nothing was timed
+            return
+        speedup = beside.now.speedup
+        yield not_slower(speedup, 1 + self.tolerance.speed) if speedup else _undecided("speed", _UNPAIRED, "x")
+
+    def _accuracy(self, asked: Sequence[BaseModel], beside: Beside) -> Iterator[Verdict]:
+        gate = next((gate for gate in asked if isinstance(gate, Accuracy)), _DEFAULT)
+        most = gate.max_drop if self.tolerance.accuracy is None else self.tolerance.accuracy
+        if most is None:  # only a least value is asked, which a gate of its own judges
+            return
+        if beside.score is None:
+            yield _undecided("accuracy", beside.unscored)
+            return
+        if beside.champion_score and not math.isfinite(beside.champion_score.value):
+            yield _undecided("accuracy", f"{beside.champion_score.metric} of the champion is not a finite number")
+            return
+        before, now = (Trial(NAME, score=score) for score in (beside.champion_score, beside.score))
+        yield gate.model_copy(update={"max_drop": most, "min": None}).judge(before, now)
+
+    def _budgets(self, asked: Sequence[BaseModel], served: Served, now: Trial) -> Iterator[Verdict]:
+        """Judge what is counted: of the files, or of the graph."""
+        sides: dict[str, tuple[int | None, int | None, str]] = {
+            "size": (served.model.size_bytes, now.size_bytes, "bytes")
+        }
+        if now.model:
+            sides |= {
+                "macs": (served.model.macs, now.model.macs, "MACs"),
+                "parameters": (served.model.parameters, now.model.parameters, "parameters"),
+                "nodes": (served.model.nodes, now.model.nodes, "nodes"),
+            }
+        for kind in _BUDGETS:
+            name = kind.__name__.lower()
+            if name in sides and any(isinstance(gate, kind) for gate in asked):
+                yield self._within(name, *sides[name])
+
+    def _spent(self, asked: Sequence[BaseModel], beside: Beside) -> Iterator[Verdict]:
+        """Judge what a fresh process takes."""
+        if beside.champion is None or beside.now is None:
+            return
+        if any(isinstance(gate, Memory) for gate in asked):
+            memory = beside.champion.memory_bytes, beside.now.memory_bytes
+            yield self._within("memory", *memory, "bytes of memory")
+        if any(isinstance(gate, Startup) for gate in asked):
+            yield self._start(beside.champion, beside.now)
+
+    def _within(self, name: str, before: int | None, now: int | None, what: str) -> Verdict:
+        tolerance: float = getattr(self.tolerance, name)
+        unit = "B" if "bytes" in what else ""
+        if before is None:
+            return _undecided(name, f"the champion's {what} are not known", unit)
+        limit = int(before * (1 + fractions.Fraction(tolerance).limit_denominator(_EXACT)))
+        met, reason = within(now, limit, what, f"the {what} of the rung are not known")
+        more = f", the champion's {before:,} and {write_fraction(tolerance)}"
+        return Verdict(name, met, now, limit, None, None, reason + more, unit=unit)
+
+    def _start(self, before: Measurement, now: Measurement) -> Verdict:
+        """Judge the start; five of each side say no more than that it is not longer beyond doubt."""
+        then, since = before.startup, now.startup
+        if then is None or then.high_ms is None or since is None or since.low_ms is None:
+            return _undecided("startup", "too few fresh processes were started to compare the start", "ms")
+        limit = then.high_ms * (1 + self.tolerance.startup)
+        return Verdict(
+            gate="startup",
+            met=since.low_ms <= limit,
+            observed=since.value_ms,
+            limit=limit,
+            low=since.low_ms,
+            high=since.high_ms,
+            reason=f"load and first call take {_spread(since)}, the champion's {_spread(then)}",
+            unit="ms",
+        )
+
     @field_validator("model")
     @classmethod
     def _check_named(cls, model: str) -> str:
@@ -59,3 +166,11 @@ class Champion(BaseModel, frozen=True, extra="forbid"):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Describe both spellings."""
         return {"anyOf": [{"type": "string", "pattern": f"^{_SCHEME}.+"}, handler(schema)]}
+
+
+def _undecided(gate: str, reason: str, unit: str = "") -> Verdict:
+    return Verdict(gate, None, None, None, None, None, reason, unit=unit)
+
+
+def _spread(bound: Bound) -> str:
+    return f"{human_ms(bound.low_ms or 0.0)} to {human_ms(bound.high_ms or 0.0)}"

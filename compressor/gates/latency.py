@@ -83,7 +83,7 @@ class Latency(
         `observed` is None where the samples are too few for an upper limit of the percentile.
         """
         target, latency = self.target(), found(now, self.at)
-        bound = next((b for b in latency.bounds if _answers(b, target)), None) if latency else None
+        bound = _telling(latency, target) if latency else None
         name = f"latency p{target.percentile:g}{where(self.at)}"
         if latency is None or (bound is None and not latency.overloaded):
             reason = f"{_asked(target)} was not measured{where(self.at)}: measure with this gate"
@@ -93,7 +93,7 @@ class Latency(
         return Verdict(
             gate=name,
             met=None if disturbed else met,
-            observed=None if bound is None or bound.high_ms is None else bound.value_ms,
+            observed=None if bound is None or bound.high_ms is None or not _same(bound, target) else bound.value_ms,
             limit=target.limit_ms,
             low=bound.low_ms if bound else None,
             high=bound.high_ms if bound else None,
@@ -107,9 +107,33 @@ class Latency(
         return {name: value for name, value in zip(PERCENTILES, values, strict=True) if value is not None}
 
 
+def _telling(latency: records.Latency, target: Target) -> Bound | None:
+    """Give the bound that was measured for this very target, else one that proves the same: a report may be old.
+
+    What holds for a higher percentile, a stricter confidence or a lower limit holds for the target, too; and what a
+    lower percentile exceeds, it exceeds.
+    """
+    answers = (bound for bound in latency.bounds if _answers(bound, target))
+    return next(answers, None) or next((bound for bound in latency.bounds if _implies(bound, target)), None)
+
+
 def _answers(bound: Bound, target: Target) -> bool:
-    same = (bound.percentile, bound.confidence) == (target.percentile, target.confidence)
-    return same and bound.limit_ms in (None, target.limit_ms)
+    return _same(bound, target) and bound.limit_ms in (None, target.limit_ms)
+
+
+def _same(bound: Bound, target: Target) -> bool:
+    return (bound.percentile, bound.confidence) == (target.percentile, target.confidence)
+
+
+def _implies(bound: Bound, target: Target) -> bool:
+    if bound.confidence < target.confidence:
+        return False
+    if bound.low_ms is not None and bound.low_ms > target.limit_ms:
+        return bound.percentile <= target.percentile
+    # bursts were looked for above the limit of the bound; above a higher one there can be no more
+    looked = bound.limit_ms is not None and bound.limit_ms <= target.limit_ms
+    proved = looked and bound.high_ms is not None and bound.high_ms <= target.limit_ms and bound.steady is not False
+    return proved and bound.percentile >= target.percentile
 
 
 def _asked(target: Target) -> str:
@@ -135,10 +159,10 @@ def _finding(latency: records.Latency, bound: Bound | None, target: Target) -> s
     bursts = f"come in bursts (dispersion {bound.dispersion:.1f})" if (bound.dispersion or 0) > _BURSTS else ""
     match _met(latency, bound, target.limit_ms):
         case True:
-            text = f"p{target.percentile:g} is at most {human_ms(bound.high_ms or 0.0)}"
+            text = f"p{bound.percentile:g} is at most {human_ms(bound.high_ms or 0.0)}"
             return f"{text}; violations {bursts}" if bursts else text
         case False:
-            return f"p{target.percentile:g} is over {human_ms(bound.low_ms or 0.0)}"
+            return f"p{bound.percentile:g} is over {human_ms(bound.low_ms or 0.0)}"
     return _GROWING if latency.growing else _open(latency, bound, target, bursts)
 
 

@@ -97,10 +97,10 @@ def relation(speedup: records.Speedup) -> Relation:
     return "same" if low * MINIMUM_EFFECT >= 1 and high <= MINIMUM_EFFECT else "undecided"
 
 
-def not_slower(speedup: records.Speedup) -> Verdict:
-    """Judge whether a model is as fast as the one it was paired with, but for 2 %."""
-    least = 1 / MINIMUM_EFFECT
-    met = True if _certain(speedup)[0] >= least else False if relation(speedup) == "slower" else None
+def not_slower(speedup: records.Speedup, longer: float = MINIMUM_EFFECT) -> Verdict:
+    """Judge whether a model takes at most `longer` times as long as the one it was paired with, by default 1.02."""
+    (low, high), least = _certain(speedup), 1 / longer
+    met = True if low >= least else False if high * longer < 1 else None
     reason = _times(speedup)
     if met is None:
         reason += f", which does not decide whether it is slower{_help(speedup)}"

@@ -45,7 +45,7 @@ class Asked:
 
     def job(self, named: Subject, scratch: Path) -> Job:
         """Give what is to be planned, to measure and not to record anything."""
-        recipe = named.settled(self.recipe).model_copy(update={"registry": Registry(uri="none")})
+        recipe = named.settled(self.recipe).model_copy(update={"registry": Registry(uri="none"), "baseline": None})
         return Job(named.path, recipe, scratch, self.folder, compressed=False, origin=named.origin)
 
     def steps(self) -> Steps:

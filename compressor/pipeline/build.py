@@ -128,5 +128,6 @@ def _job(job: Job, engine: Tensorrt) -> Job:
         "target": "tensorrt",
         "rungs": (Rung(name="engine", stages=stages),),
         "registry": Registry(uri="none"),
+        "baseline": None,
     }
     return replace(job, recipe=job.recipe.model_copy(update=update), profiles=engine.profiles)

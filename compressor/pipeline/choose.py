@@ -33,6 +33,13 @@ def outcome(baseline: Trial, trials: Sequence[Trial]) -> tuple[Outcome, str | No
     return ("inconclusive" if any(map(undecided, (baseline, *trials))) else "fail"), None
 
 
+def proved(trial: Trial) -> tuple[Outcome, str | None]:
+    """Give the verdict of a proof, which is that of what was to be proved, and its name where it is."""
+    if passed(trial):
+        return "pass", trial.rung
+    return ("inconclusive" if undecided(trial) else "fail"), None
+
+
 def lacks_evaluation(trials: Iterable[Trial]) -> bool:
     """Tell whether no trial could be scored although it was built: there is nothing to judge a lossy rung by."""
     return all(trial.quality is None for trial in trials if trial.is_built)

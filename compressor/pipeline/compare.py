@@ -119,7 +119,7 @@ def agree(job: Job, other: Path) -> Pair:
     """
     settled = plan.make(job)
     model = graph.open_model(other)
-    _check_same(settled.model, model)
+    subject.check_alike(settled.model, model)
     feeds = next(iter(settled.calibration))
     runtime.check_runs(other, feeds)
     with closing(runtime.load(other, runtime.options(1, spinning=False))) as session:
@@ -133,34 +133,6 @@ def _check_paired(recipe: Recipe) -> None:
             f"recipe.load: two models are compared in pairs of calls, one after another; expected closed with "
             f"concurrency 1, found {recipe.load.describe()}"
         )
-
-
-def _check_same(before: Model, after: Model) -> None:
-    where, then, now = f"{after.path}: not comparable with {before.path}", before.inputs, after.inputs
-    if (names := sorted(t.name for t in then)) != (found := sorted(t.name for t in now)):
-        raise InputError(f"{where}: expected the inputs {', '.join(names)}, found {', '.join(found)}")
-    others = {tensor.name: tensor for tensor in now}
-    for tensor in then:
-        other = others[tensor.name]
-        if tensor.dtype != other.dtype or not _fit(tensor.shape, other.shape):
-            raise InputError(
-                f"{where}: input {tensor.name!r} is {tensor.dtype} {tensor.shape} in one and {other.dtype} "
-                f"{other.shape} in the other"
-            )
-    missing = [tensor.name for tensor in before.outputs if tensor.name not in {t.name for t in after.outputs}]
-    if missing:
-        raise InputError(
-            f"{where}: expected the output {missing[0]!r}, found {', '.join(t.name for t in after.outputs)}"
-        )
-
-
-def _fit(one: tuple[int | str | None, ...] | None, two: tuple[int | str | None, ...] | None) -> bool:
-    """Tell whether some static shape is of both; a symbol may stand for any number."""
-    if one is None or two is None:
-        return True
-    return len(one) == len(two) and all(
-        a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in zip(one, two, strict=True)
-    )
 
 
 def _quality(steps: Steps, pair: Pair, built: tuple[Built, Built], run: Path) -> Work[tuple[Quality, Quality]]:

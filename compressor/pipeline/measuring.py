@@ -60,11 +60,14 @@ def measurement(steps: Steps, name: str, built: tuple[Built, ...], set_: Scene) 
     return _candidate(built[-1], begun, (yield from _times(steps, name, built, set_)), set_)
 
 
-def side_by_side(steps: Steps, built: tuple[Built, Built], set_: Scene) -> Work[tuple[Measurement, Measurement]]:
+def side_by_side(
+    steps: Steps, built: tuple[Built, Built], set_: Scene, name: str = ""
+) -> Work[tuple[Measurement, Measurement]]:
     """Measure two artifacts in the same pairs of calls, which the recipe's load allows; only the second elsewhere."""
-    before = yield from _starts(steps, "start of the first", built[0], set_)
-    after = yield from _starts(steps, "start of the second", built[1], set_)
-    times = yield from _times(steps, "", built, set_)
+    prefix = f"{name}: " if name else ""
+    before = yield from _starts(steps, f"{prefix}start of the first", built[0], set_)
+    after = yield from _starts(steps, f"{prefix}start of the second", built[1], set_)
+    times = yield from _times(steps, name, built, set_)
     beside = times[0].beside or times[0].latency
     return _put_together(built[0], before, beside, set_), _candidate(built[1], after, times, set_)
 

@@ -62,7 +62,7 @@ def quality(built: Built, scoring: Scoring, before: score.Recorded | None, run: 
     """
     if scoring.exact:
         built = _emulated(_rounded(built, run, folder))
-    recorded = yield from _recorded(built, scoring.samples, run, folder / "real")
+    recorded = yield from outputs_of(built, scoring.samples, run, folder / "real")
     if before is None:
         return Quality(recorded, _baseline_score(scoring, recorded))
     recorded.check_like(before)
@@ -70,7 +70,7 @@ def quality(built: Built, scoring: Scoring, before: score.Recorded | None, run: 
     if found and scoring.exact:
         found = replace(found, emulated=found.value)
     if found and scoring.saturates and not scoring.exact and graph.holds_qdq(run / built.artifact.files[0].path):
-        ideal = yield from _recorded(_emulated(built), scoring.samples, run, folder / "exact")
+        ideal = yield from outputs_of(_emulated(built), scoring.samples, run, folder / "exact")
         exactly = scoring.score(before, ideal)
         found = replace(found, emulated=exactly.value if exactly else None)
     if not scoring.steady:
@@ -85,6 +85,32 @@ def contrast(pair: tuple[Built, Built], scoring: Scoring, run: Path, folder: Pat
     return one, (yield from quality(pair[1], scoring, one.outputs, run, folder / "after"))
 
 
+def outputs_of(built: Built, samples: Samples, run: Path, folder: Path) -> Work[score.Recorded]:
+    """Run an artifact over the samples; its outputs lie in `folder`, which is made."""
+    folder.mkdir(parents=True)
+    return (yield from score.outputs(built.open(run), samples, folder))
+
+
+def contrasted(
+    scoring: Scoring, original: score.Recorded, before: score.Recorded, now: score.Recorded
+) -> tuple[Score, Score]:
+    """Score two artifacts on the same samples, the second beside the first.
+
+    Raises:
+        RungError: The first gives something else than can be scored.
+    """
+    if scoring.wanted is None:
+        raise RungError("there is no metric")
+    if missing := original.files.keys() - before.files.keys():
+        raise RungError(f"output {min(missing)!r} is not there for every sample")
+    before.check_like(original)
+    outputs = before.open(), now.open()
+    try:
+        return score.contrast(scoring.wanted, outputs, scoring.samples.labels(), original.open(), original.uneven)
+    except InputError as error:
+        raise RungError(str(error)) from error
+
+
 def _emulated(built: Built) -> Built:
     return replace(built, artifact=replace(built.artifact, options=runtime.emulated(built.artifact.options)))
 
@@ -97,11 +123,6 @@ def _rounded(built: Built, run: Path, folder: Path) -> Built:
         return built
     files = (File(str(out), "", out.stat().st_size),)  # nobody ships it
     return replace(built, artifact=replace(built.artifact, files=files))
-
-
-def _recorded(built: Built, samples: Samples, run: Path, folder: Path) -> Work[score.Recorded]:
-    folder.mkdir(parents=True)
-    return (yield from score.outputs(built.open(run), samples, folder))
 
 
 def _candidate_score(scoring: Scoring, before: score.Recorded, recorded: score.Recorded) -> Score | None:

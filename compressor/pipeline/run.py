@@ -7,27 +7,24 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from compressor import formats, isolation, plan, recipe, registry, runtime, workspace
 from compressor.errors import InputError, MachineError, OutOfTimeError, PublishError, RungError, Stopped
 from compressor.isolation import Nursery
-from compressor.pipeline import choose
+from compressor.pipeline import summary
 from compressor.pipeline.climb import Climb, Climbed, climb, why
 from compressor.pipeline.export import exported
 from compressor.pipeline.making import Place, home
 from compressor.pipeline.signals import undisturbed
 from compressor.pipeline.steps import Steps, nursery
-from compressor.pipeline.summary import data, original
+from compressor.pipeline.summary import Begun
 from compressor.plan import Job, Plan
 from compressor.records import Artifact, Progress, Report, Trial, Work
 from compressor.scratch import scratch
 
-SCHEMA_VERSION = 1
 _AGAIN = "the same command again goes on from what is made, and measures afresh"
 GOING_ON = "the run is going on, or was killed"
 
@@ -60,8 +57,7 @@ class _Begun:
 
     plan: Plan
     request: Request
-    at: datetime
-    clock_s: float
+    when: Begun
 
 
 def prepare(request: Request) -> Work[Plan]:
@@ -91,10 +87,10 @@ def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Re
         CompressorError: The model, the data or the machine stopped the run.
         Stopped: A signal asked for the end.
     """
-    begun = _Begun(settled, request, datetime.now(UTC), time.monotonic())
+    begun = _Begun(settled, request, Begun.now())
     with scratch(home(request.job.reports), "run") as working:
         workspace.reserve(working)
-        folder = workspace.run_folder(request.job.reports.absolute(), settled.model.path.stem, begun.at)
+        folder = workspace.run_folder(request.job.reports.absolute(), settled.model.path.stem, begun.when.at)
         workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
         place = Place(folder, working, home(request.job.reports))
         climbing = climb(settled, place, every=request.every, verbose=request.verbose, nursery=request.nursery)
@@ -164,7 +160,8 @@ def _ended(climbed: Climbed, begun: _Begun, folder: Path) -> Result:
     workspace.write_text(folder / "recipe.yaml", recipe.write(settled.recipe))
     ended = None if climbed.ended is None else why(climbed.ended)
     report = _report(replace(begun, plan=settled), (climbed.baseline, *climbed.trials), folder, ended)
-    result = Result(_with(report, climbed.warnings), folder, settled.registry)
+    report = replace(_with(report, climbed.warnings), champion=climbed.champion)
+    result = Result(report, folder, settled.registry)
     write(result)
     return result
 
@@ -193,30 +190,11 @@ def _noted(climbing: Climb, begun: _Begun, folder: Path) -> Climb:
 
 def _report(begun: _Begun, trials: tuple[Trial, ...], folder: Path, unfinished: str | None) -> Report:
     """Put the report together from the trials so far, the baseline's first."""
-    settled, baseline, *others = begun.plan, *trials
-    verdict, chosen = choose.outcome(baseline, others)
-    if unfinished and chosen in {None, recipe.BASELINE}:  # what was not climbed may have met every gate
-        verdict, chosen = "inconclusive", None
-    raw = sorted((folder / "raw").glob("*.npy"))
-    report = Report(
-        schema_version=SCHEMA_VERSION,
-        verdict=verdict,
-        chosen=chosen,
-        warnings=settled.warnings,
-        model=original(settled.model),
-        data=data(settled),
-        baseline=baseline,
-        trials=tuple(others),
-        environment=settled.environment,
-        recipe=settled.recipe.model_dump(mode="json", by_alias=True, exclude_none=True),
-        registry=None,
-        raw={path.stem: path.relative_to(folder).as_posix() for path in raw},
-        started=begun.at,
-        duration_s=time.monotonic() - begun.clock_s,
-        unfinished=unfinished,
-    )
+    report = replace(summary.report(begun.plan, trials, folder, begun.when), unfinished=unfinished)
+    if unfinished and report.chosen in {None, recipe.BASELINE}:  # what was not climbed may have met every gate
+        report = replace(report, verdict="inconclusive", chosen=None)
     if begun.request.every or report.chosen in {None, recipe.BASELINE}:
-        report = _with(report, _cut_short(report, settled))
+        report = _with(report, _cut_short(report, begun.plan))
     return report
 
 

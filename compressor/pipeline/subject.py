@@ -79,20 +79,58 @@ def resolve(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Su
         MachineError: The registry does not answer.
     """
     found = yield from _resolved(source, uri, folder, steps)
-    if not (libraries := (found.options or {}).get(CUSTOM_OPS)):
+    if not (found.options or {}).get(CUSTOM_OPS):
         return found
-    if not runtime.custom_ops.named(steps.environment):
-        beside = found.path.with_name(libraries.partition(SEPARATOR)[0])
+    check_trusted(source, found.options or {}, found.path, steps)
+    return replace(found, options={name: value for name, value in (found.options or {}).items() if name != CUSTOM_OPS})
+
+
+def check_trusted(source: str, options: Mapping[str, str], path: Path, steps: Steps) -> None:
+    """Return if no libraries come with a model, at `path` and with these options, or somebody said to trust some.
+
+    Raises:
+        InputError: Libraries come with it that nobody named.
+    """
+    if (libraries := options.get(CUSTOM_OPS)) and not runtime.custom_ops.named(steps.environment):
+        beside = path.with_name(libraries.partition(SEPARATOR)[0])
         raise InputError(
             f"{source}: needs the custom operators of {libraries!r}, code that is never run unasked: give "
             f"--custom-ops {beside} if you trust it"
         )
-    return replace(found, options={name: value for name, value in (found.options or {}).items() if name != CUSTOM_OPS})
+
+
+def beside(run: Path) -> tuple[Path, ...]:
+    """Give where the samples of a run may lie: above its folder."""
+    return tuple(run.parents)[:_PARENTS]
+
+
+def check_alike(before: Model, after: Model) -> None:
+    """Return if the second model takes the inputs of the first and gives its outputs.
+
+    Raises:
+        InputError: It does not.
+    """
+    where, then, now = f"{after.path}: not comparable with {before.path}", before.inputs, after.inputs
+    if (names := sorted(t.name for t in then)) != (found := sorted(t.name for t in now)):
+        raise InputError(f"{where}: expected the inputs {', '.join(names)}, found {', '.join(found)}")
+    others = {tensor.name: tensor for tensor in now}
+    for tensor in then:
+        other = others[tensor.name]
+        if tensor.dtype != other.dtype or not _fit(tensor.shape, other.shape):
+            raise InputError(
+                f"{where}: input {tensor.name!r} is {tensor.dtype} {tensor.shape} in one and {other.dtype} "
+                f"{other.shape} in the other"
+            )
+    missing = [tensor.name for tensor in before.outputs if tensor.name not in {t.name for t in after.outputs}]
+    if missing:
+        raise InputError(
+            f"{where}: expected the output {missing[0]!r}, found {', '.join(t.name for t in after.outputs)}"
+        )
 
 
 def _resolved(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Subject]:
     if source.startswith(_REGISTERED):
-        model = _report_or_model((yield from _fetched(source, uri, folder, steps)))
+        model = _report_or_model((yield from fetched(source, uri, folder, steps)))
         name = re.split("[@/]", source.removeprefix(_REGISTERED))[0]
         return Subject(source, model, _options(model.with_name(_SESSION)), Origin(name))
     path = Path(source).absolute()
@@ -103,14 +141,20 @@ def _resolved(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[
     return Subject(source, path, _options(path.with_name(_SESSION)), _origin(path))
 
 
-def _fetched(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Path]:
+def fetched(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Path]:
+    """Give the folder of a registered version, copied into `folder`, which is made.
+
+    Raises:
+        InputError: There is no such version, or no registry.
+        MachineError: The registry does not answer.
+    """
     place = registry.locate(uri, Path("reports"))
     if place is None:
         raise InputError(f"{source}: there is no registry to look in; give --registry URI")
     folder.mkdir(parents=True)
     arguments = (place, source.removeprefix(_REGISTERED), folder)
-    fetched: Path = (yield from steps.call("fetch", registry.fetch, *arguments)).value
-    return fetched
+    found: Path = (yield from steps.call("fetch", registry.fetch, *arguments)).value
+    return found
 
 
 def _report_or_model(folder: Path) -> Path:
@@ -142,7 +186,7 @@ def _chosen(source: str, path: Path) -> Subject:
     if artifact.is_engine:
         raise InputError(f"{path}: its run chose {model.name}, an engine of {artifact.engine}: name an ONNX file")
     _check_same(model, artifact.files[0], path)
-    return Subject(source, model, _checked(artifact.options, path), _original(report, path.parent))
+    return Subject(source, model, checked(artifact.options, path), _original(report, path.parent))
 
 
 def _check_same(model: Path, file: File, report: Path) -> None:
@@ -165,23 +209,31 @@ def _origin(model: Path) -> Origin | None:
 
 def _original(report: Report, run: Path) -> Origin:
     """Give the model of a run; its samples may lie beside the run, or beside the folder of all runs."""
+    return Origin(report.model.name, beside(run), prepared(report, str(run / _REPORT)))
+
+
+def prepared(report: Report, source: str) -> Preprocess | None:
+    """Give how the samples of a run become inputs.
+
+    Raises:
+        InputError: That is nothing that a run writes.
+    """
     try:
-        preprocess = Preprocess.model_validate(report.data.preprocess) if report.data.preprocess else None
+        return Preprocess.model_validate(report.data.preprocess) if report.data.preprocess else None
     except ValidationError as error:
-        raise InputError(f"{run / _REPORT}: data.preprocess: {error.errors()[0]['msg']}") from error
-    return Origin(report.model.name, tuple(run.parents)[:_PARENTS], preprocess)
+        raise InputError(f"{source}: data.preprocess: {error.errors()[0]['msg']}") from error
 
 
 def _options(path: Path) -> Mapping[str, str] | None:
     if not path.is_file():
         return None
     try:
-        return _checked(json.loads(path.read_text(encoding="utf-8")), path)
+        return checked(json.loads(path.read_text(encoding="utf-8")), path)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: expected the session options of a model, found no JSON ({error})") from error
 
 
-def _checked(options: object, path: Path) -> Mapping[str, str]:
+def checked(options: object, path: Path) -> Mapping[str, str]:
     """Return options that are a session's: this file may come from anywhere."""
     if not isinstance(options, Mapping) or not all(_is_option(*pair) for pair in options.items()):
         raise InputError(
@@ -199,3 +251,12 @@ def _is_option(name: object, value: object) -> bool:
     if name == CUSTOM_OPS:
         return all(library not in {"", ".."} and Path(library).name == library for library in value.split(SEPARATOR))
     return value in PROVIDERS.values() if name == _PROVIDERS else name in _OPTIONS
+
+
+def _fit(one: tuple[int | str | None, ...] | None, two: tuple[int | str | None, ...] | None) -> bool:
+    """Tell whether some static shape is of both; a symbol may stand for any number."""
+    if one is None or two is None:
+        return True
+    return len(one) == len(two) and all(
+        a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in zip(one, two, strict=True)
+    )

@@ -6,20 +6,20 @@ What must hold before the first minute of work is a step of `make`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from compressor import gates, graph, machine, registry, runtime, schemes, score, workspace
+from compressor import gates, graph, machine, registry, runtime, schemes, workspace
 from compressor.bench.load import Load, Trace
 from compressor.engines import Engine, Settled, Tensorrt
 from compressor.engines.tensorrt import profiles
 from compressor.engines.tensorrt.profiles import Profile
 from compressor.errors import InputError
 from compressor.export import Source
-from compressor.plan import data
+from compressor.plan import champions, data, original
 from compressor.plan.data import Files, Origin, Sets
 from compressor.plan.dims import at_batch, settle
+from compressor.plan.estimate import ways
 from compressor.plan.libraries import libraries
 from compressor.plan.points import Point, points
 from compressor.plan.threads import oversubscribed
@@ -71,6 +71,9 @@ class Plan:
     environment: Environment
     scheme: Scheme
     registry: str | None  # with its password, if it has one; the recipe has none
+    champion: str | None  # NAME/VERSION of what no rung may be worse than
+    call_s: float  # the median of a few calls of the original; 0 where nothing is scored
+    ways: int  # of quantizing that are tried where the recipe leaves it open
     warnings: tuple[str, ...]
 
 
@@ -81,19 +84,16 @@ def make(job: Job) -> Plan:
         InputError: The recipe, the model or the data are wrong, or leave a dimension open.
         MachineError: The registry cannot be reached.
     """
-    recipe, uri = _registered(job)
+    recipe, uri, champion = _registered(job)
     recipe = _located(_laddered(data.inherited(recipe, job.origin)), job.folder)
     workspace.check_writable(job.reports, "choose another --output")
     runtime.custom_ops.check()
     unshaped = graph.open_model(job.model.absolute())
     files = data.files(recipe, unshaped, job.folder, job.origin)
-    hints = profiles.hinted(job.profiles or getattr(recipe.engine, "profiles", ()), unshaped.inputs)
-    shapes = settle(unshaped.inputs, recipe.shapes, data.seen(files, hints))
-    shapes = shapes if job.batch is None else at_batch(unshaped.inputs, shapes, job.batch)
-    model = graph.at_shapes(unshaped, shapes)
+    model, shapes = _shaped(job, recipe, unshaped, files)
     sets = _sets(job)(files, recipe, model, shapes)
-    metric, steady = _metric(recipe, model, sets) if job.scored else (None, _runs(model, sets))
-    if metric and (reason := gates.unfit(recipe.gates, metric)):
+    first = original.seen(recipe, model, sets) if job.scored else original.runs(model, sets)
+    if first.metric and (reason := gates.unfit(recipe.gates, first.metric)):
         raise InputError(f"recipe.gates: {reason}")
     stated, notes = points(files, recipe, model, shapes)
     measured = (shapes, *(point.shapes for point in stated))
@@ -107,29 +107,32 @@ def make(job: Job) -> Plan:
         "load": _load(recipe.load, job.folder),
         "target": scheme.name,
         "rungs": tuple(_rung(rung, model, scheme, measured) if job.compressed else rung for rung in recipe.rungs),
-        "data": recipe.data.model_validate({**data.resolved(sets, recipe, job.folder), "metric": metric}),
+        "data": recipe.data.model_validate({**data.resolved(sets, recipe, job.folder), "metric": first.metric}),
     }
     asked, recipe = recipe, recipe.model_copy(update=settled)
+    odd = (*sets.warnings, *notes, *original.doubts(job.recipe.data.metric, model, sets, first))
     return Plan(
         recipe=recipe,
         model=model,
         shapes=shapes,
         points=stated,
         calibration=sets.calibration,
-        evaluation=sets.evaluation if metric else None,
+        evaluation=sets.evaluation if first.metric else None,
         measured=sets.measured,
-        metric=metric,
-        steady=steady,
+        metric=first.metric,
+        steady=first.steady,
         environment=environment,
         scheme=scheme,
         registry=uri,
+        champion=champion,
+        call_s=first.call_s,
+        ways=ways(recipe, model, scheme) if job.compressed else 0,
         warnings=(
-            *sets.warnings,
-            *notes,
+            *odd,
             *_cut(recipe),
-            *_doubts(job.recipe.data.metric, model, sets, metric, steady=steady),
             *_crowded(recipe, environment, compressed=job.compressed),
             *_elsewhere(scheme, engine),
+            *champions.doubts(recipe, environment, champion),
             *_derived(asked, recipe),
             *(_unjudged(recipe) if job.compressed else ()),
         ),
@@ -153,15 +156,24 @@ def _located(recipe: Recipe, folder: Path) -> Recipe:
     return recipe.model_copy(update=update)
 
 
-def _registered(job: Job) -> tuple[Recipe, str | None]:
-    """Settle where the run is recorded, and make sure that it can be; the recipe holds no password."""
+def _registered(job: Job) -> tuple[Recipe, str | None, str | None]:
+    """Settle where the run is recorded, make sure that it can be, and find the champion there; no password stays."""
     asked = job.recipe.registry
     uri = registry.locate(asked.uri, job.reports)
     if uri:
         registry.check(uri)
     shown = registry.public(uri, uri) if uri else "none"
     settled = asked.model_copy(update={"uri": shown, "name": asked.name or registry.model_name(job.model.stem)})
-    return job.recipe.model_copy(update={"registry": settled}), uri
+    recipe, champion = champions.pinned(job.recipe.model_copy(update={"registry": settled}), uri)
+    return recipe, uri, champion
+
+
+def _shaped(job: Job, recipe: Recipe, model: Model, files: Files | None) -> tuple[Model, Shapes]:
+    """Settle shapes by the recipe, the model, the samples and profiles of engines, and give the model at them."""
+    hints = profiles.hinted(job.profiles or getattr(recipe.engine, "profiles", ()), model.inputs)
+    shapes = settle(model.inputs, recipe.shapes, data.seen(files, hints))
+    shapes = shapes if job.batch is None else at_batch(model.inputs, shapes, job.batch)
+    return graph.at_shapes(model, shapes), shapes
 
 
 def _sets(job: Job) -> Callable[[Files | None, Recipe, Model, Shapes], Sets]:
@@ -186,49 +198,6 @@ def _cut(recipe: Recipe) -> Iterator[str]:
         yield (
             f"{recipe.load.path}: lasts {lasts_s:.4g} s, of which only what comes in the first {write_seconds(most_s)} "
             "less the warm-up is played: raise limits.measure or --duration"
-        )
-
-
-def _runs(model: Model, sets: Sets) -> bool:
-    """Make sure that the model runs; nobody asks whether it agrees with itself where nothing is scored."""
-    runtime.check_runs(model.path, next(iter(sets.calibration)))
-    return True
-
-
-def _metric(recipe: Recipe, model: Model, sets: Sets) -> tuple[str | None, bool]:
-    """Choose the metric by running the original, and find out whether that agrees with itself."""
-    feeds = next(iter(sets.calibration))
-    outputs = runtime.check_runs(model.path, feeds)
-    if recipe.data.metric is not None:
-        score.metric(recipe.data.metric)
-    with closing(runtime.load(model.path, runtime.options(1, spinning=False))) as session:
-        steady = score.deterministic(session, feeds)
-        uneven = score.uneven(session, sets.evaluation or sets.calibration)
-    rows = score.rows(outputs, sets.calibration.per_feed)
-    if sets.evaluation is None or not rows:
-        return None, steady
-    metric = score.choose(rows, sets.evaluation.labels(), recipe.data.metric, uneven)
-    return (metric if steady or not score.metric(metric).reference else None), steady
-
-
-def _doubts(asked: str | None, model: Model, sets: Sets, metric: str | None, *, steady: bool) -> Iterator[str]:
-    """Say what is odd about the original itself, and what its score does not use."""
-    labels = sets.evaluation.labels() if sets.evaluation else None
-    if labels is not None and asked is None and (metric is None or score.metric(metric).reference):
-        yield (
-            f"the labels ({labels.dtype}, {labels.shape}, for instance {labels.flat[0]}) are no indices of classes "
-            f"that an output scores, and are not used; the score is {metric or 'none'}"
-        )
-    if sets.evaluation and metric is None and steady:
-        yield "no output of the model holds numbers that can be scored; accuracy is unknown"
-    summary = graph.summary(model.path)
-    for name in summary.training:
-        yield f"{name} was exported in training mode, where the batch or chance counts: export it for inference"
-    if not steady:
-        operators = ", ".join(summary.random) or "some operator"
-        yield (
-            f"the original model gives other outputs when it is run again on the same input ({operators}): outputs "
-            "cannot be compared one by one, only a metric on labels can judge it"
         )
 
 

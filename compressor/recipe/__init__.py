@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from compressor.recipe.file import parse, read, schema, starter, write
+from compressor.recipe.file import Place, of_report, parse, places, read, schema, starter, write
 from compressor.recipe.override import Overrides, batches, override, shapes
 from compressor.recipe.tree import BASELINE, ENGINE_LADDER, LADDER, Calibration, Data, Evaluation, Recipe, Rung, default
+from compressor.recipe.variables import escaped
 
 __all__ = [
     "BASELINE",
@@ -14,12 +15,16 @@ __all__ = [
     "Data",
     "Evaluation",
     "Overrides",
+    "Place",
     "Recipe",
     "Rung",
     "batches",
     "default",
+    "escaped",
+    "of_report",
     "override",
     "parse",
+    "places",
     "read",
     "schema",
     "shapes",

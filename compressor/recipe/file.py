@@ -1,12 +1,13 @@
 """Recipes as files: strict YAML in, with line numbers and did-you-mean; YAML and JSON Schema out.
 
-What makes a file readable or not is decided here; what it means, in `tree`.
+What a file may hold is decided here and in what it uses: `nodes`, `include`, `variables`. What it means, in `tree`.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,44 @@ import yaml
 from pydantic import ValidationError
 
 from compressor.errors import InputError
-from compressor.recipe.tree import Recipe
+from compressor.grammar import Keyed
+from compressor.recipe import include, nodes, variables
+from compressor.recipe.include import Source, expand, load
+from compressor.recipe.nodes import Location
+from compressor.recipe.tree import Recipe, judged
 from compressor.recipe.words import said
-from compressor.units import human_bytes
 
 SCHEMA_ID = "urn:compressor:recipe:v1"
 _SHOWN = 5
-_MOST_BYTES = 2**20
-_MOST_VALUES = 20_000
-_TEXT = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"})
-Location = Sequence[int | str]
+_CHOICES = frozenset(
+    name for name, field in Recipe.model_fields.items() if any(isinstance(mark, Keyed) for mark in field.metadata)
+)
+"""Keys under which one kind out of several stands."""
+_PATH = {"type": "string", "minLength": 1}
+_OF_FILES = {
+    include.KEY: {
+        "anyOf": [_PATH, {"type": "array", "items": _PATH}],
+        "description": "Recipes that this one is put over, later ones over earlier; a relative path starts here.",
+    },
+    variables.KEY: {
+        "type": "array",
+        "items": {"type": "string", "pattern": f"^{variables.NAME}$"},
+        "description": "Environment variables that values may name as ${NAME} or ${NAME:-default}.",
+    },
+}
+"""Keys of files, which a recipe that is read has no more."""
+_VARIABLE = {"type": "string", "pattern": r"\$\{"}
+_NARROW = frozenset({"boolean", "integer", "number"})
+_VALUES = frozenset({"const", "default", "enum", "examples", "required"})
+"""Keys of a schema under which no schema stands."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands in a recipe, or in one that it includes; lines count from 1."""
+
+    file: Path
+    line: int
 
 
 def read(path: Path) -> Recipe:
@@ -32,42 +61,51 @@ def read(path: Path) -> Recipe:
     Raises:
         InputError: It is not there, no YAML, or not a recipe; each problem with its line and what was expected.
     """
-    try:
-        with path.open("rb") as file:  # which may be any, such as /dev/zero
-            data = file.read(_MOST_BYTES + 1)
-        text = data.decode()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as a recipe ({error}); `compress recipe init` writes one") from error
-    if len(data) > _MOST_BYTES:
-        raise InputError(f"{path}: expected a recipe of at most {human_bytes(_MOST_BYTES)}, found more")
-    return parse(text, str(path))
+    return _read(load(path))[0]
 
 
 def parse(text: str, name: str) -> Recipe:
-    """Read a recipe from YAML text; `name` stands before every message."""
-    try:
-        root = yaml.compose(text, yaml.SafeLoader)
-        _check_expanded(root, name)
-        content = yaml.load(text, _Strict)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise InputError(f"{name}: {_yaml_problem(error)}") from error
-    except (ValueError, KeyError, AttributeError, RecursionError) as error:
-        # a date that is none, a tag that does not fit, a number of thousands of digits, a loop
-        raise InputError(f"{name}: not readable as YAML: {error!r}") from error
+    """Read a recipe from YAML text; `name` stands before every message, and includes start at the working folder."""
+    return _read(Source(text, name))[0]
+
+
+def of_report(content: Mapping[str, Any], name: str) -> Recipe:
+    """Read a recipe that a report holds: what comes with a report includes no file and asks for no variable.
+
+    Raises:
+        InputError: It is no recipe.
+    """
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
         problems = _innermost(error.errors(include_url=False))
-        problems.sort(key=lambda problem: _line(root, problem["loc"]))
-        lines = [f"{name}:{_line(root, p['loc'])}: recipe{_dotted(p['loc'])}: {_said(p)}" for p in problems]
-        more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-        raise InputError(*lines[:_SHOWN], *more) from error
+        raise InputError(*_few(f"{name}: recipe{_dotted(p['loc'])}: {_said(p)}" for p in problems)) from error
+
+
+def places(path: Path) -> Mapping[str, Place]:
+    """Give where each gate of a recipe stands, by the name under which its verdict appears, and its `baseline`.
+
+    What nobody wrote, such as the default gates, has no place.
+
+    Raises:
+        InputError: As `read`.
+    """
+    recipe, root = _read(load(path))
+    written = {key.value: (key, value) for key, value in root.value} if isinstance(root, yaml.MappingNode) else {}
+    found = (
+        {judged(gate): node for gate, node in zip(recipe.gates, written["gates"][1].value, strict=True)}
+        if "gates" in written
+        else {}
+    )
+    if recipe.baseline is not None:
+        found["baseline"] = written["baseline"][0]
+    return {name: Place(Path(node.start_mark.name), nodes.line(node)) for name, node in found.items()}
 
 
 def write(recipe: Recipe, *, everything: bool = True) -> str:
     """Give the recipe as YAML that `parse` reads back to an equal one: everything, or what differs from the default."""
     content = recipe.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=not everything)
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.safe_dump(variables.escaped(content), sort_keys=False, allow_unicode=True, width=120)
 
 
 def starter(recipe: Recipe) -> str:
@@ -82,44 +120,70 @@ def starter(recipe: Recipe) -> str:
 
 def schema() -> dict[str, Any]:
     """Give the JSON Schema (2020-12) of recipe version 1."""
+    tree = Recipe.model_json_schema(by_alias=True, mode="serialization")  # defaults as people write them
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,
-        **Recipe.model_json_schema(by_alias=True, mode="serialization"),  # defaults as people write them
+        **tree,
+        "$defs": {name: _opened(part) for name, part in tree["$defs"].items()},
+        "properties": {**_OF_FILES, **_opened(tree["properties"])},
     }
 
 
-def _check_expanded(root: yaml.Node | None, name: str) -> None:
-    """Return if aliases repeat no more than a person could have written; ten lines of them can stand for billions."""
-    sizes: dict[int, int | None] = {}
-
-    def size(node: yaml.Node) -> int:
-        if id(node) not in sizes:
-            sizes[id(node)] = None
-            parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-            sizes[id(node)] = 1 + sum(map(size, parts)) if isinstance(node, yaml.CollectionNode) else 1
-        if (known := sizes[id(node)]) is None:
-            raise InputError(f"{name}:{node.start_mark.line + 1}: what is anchored here holds itself; write it out")
-        return known
-
-    if root is not None and (found := size(root)) > _MOST_VALUES:
-        raise InputError(f"{name}: its aliases stand for {found} values, expected at most {_MOST_VALUES}; write it out")
+def _opened(node: Any) -> Any:
+    """Let a variable stand wherever a number, a truth value, or a text of some form is expected."""
+    if isinstance(node, list):
+        return list(map(_opened, node))
+    if not isinstance(node, Mapping):
+        return node
+    made = {name: part if name in _VALUES else _opened(part) for name, part in node.items()}
+    if not _is_narrow(node):
+        return made
+    outside = {name: made.pop(name) for name in ("title", "description", "default") if name in made}
+    return {"anyOf": [made, _VARIABLE], **outside}
 
 
-class _Strict(yaml.SafeLoader):
-    """YAML in which a key may stand only once."""
+def _is_narrow(node: Mapping[str, Any]) -> bool:
+    """Tell whether a schema takes some scalars and not every text."""
+    kinds = node.get("type", ())
+    kinds = {kinds} if isinstance(kinds, str) else set(kinds)
+    return bool(kinds & _NARROW) or (kinds == {"string"} and bool({"pattern", "enum", "format", "const"} & node.keys()))
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - yaml's signature
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag not in _TEXT:
-                raise yaml.constructor.ConstructorError(None, None, "a key is no plain text", key.start_mark)
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} stands twice", key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
+
+def _read(source: Source) -> tuple[Recipe, yaml.Node | None]:
+    """Give a recipe, and the tree that it was made of."""
+    expanded = expand(source, _CHOICES)
+    nodes.check_expanded(expanded.root, source.name)  # each file of many may be within the limit
+    root = None if expanded.root is None else variables.filled(expanded.root, expanded.listed)
+    try:
+        content = nodes.construct(root, source.name)
+    except InputError as error:
+        raise InputError(*(variables.hidden(told, root) if root else told for told in error.args)) from None
+    try:
+        return Recipe.model_validate(content), root
+    except ValidationError as error:
+        problems = [(_place(root, source.name, p["loc"]), p) for p in _innermost(error.errors(include_url=False))]
+        problems.sort(key=lambda problem: (problem[0][0] != source.name, problem[0]))
+        lines = (f"{file}:{line}: recipe{_dotted(p['loc'])}: {_unquoted(root, p)}" for (file, line), p in problems)
+        raise InputError(*_few(lines)) from None  # it quotes values that may be secret
+
+
+def _place(root: yaml.Node | None, name: str, location: Location) -> tuple[str, int]:
+    """Find the file and line of what an error is about."""
+    found = nodes.find(root, location)
+    return (name, 1) if found is None else (str(found[0].start_mark.name), nodes.line(found[0]))
+
+
+def _unquoted(root: yaml.Node | None, problem: Mapping[str, Any]) -> str:
+    """Say what is wrong, without values of the environment."""
+    expected, mark, found = _said(problem).partition("found")
+    around = nodes.find(root, problem["loc"])
+    return expected + mark + (found if around is None else variables.hidden(found, around[1]))
+
+
+def _few(lines: Iterator[str]) -> list[str]:
+    told = list(lines)
+    return told if len(told) <= _SHOWN else [*told[:_SHOWN], f"and {len(told) - _SHOWN} more"]
 
 
 def _innermost(problems: Sequence[Any]) -> list[Any]:
@@ -128,28 +192,6 @@ def _innermost(problems: Sequence[Any]) -> list[Any]:
     return [
         p for p in problems if not any(len(at) > len(p["loc"]) and at[: len(p["loc"])] == p["loc"] for at in locations)
     ]
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    said = getattr(error, "problem", None) or " ".join(str(error).split())
-    return f"{where}not readable as YAML: {said}"
-
-
-def _line(node: Any, location: Location) -> int:
-    """Find the line of what an error is about, or of the innermost thing around it that the file has."""
-    line = node.start_mark.line if node else 0
-    for part in location:
-        if isinstance(node, yaml.MappingNode):
-            pair = next(((k, v) for k, v in node.value if k.value == part), None)
-            if pair is None:
-                break
-            line, node = pair[0].start_mark.line, pair[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line
-    return line + 1
 
 
 def _dotted(location: Location) -> str:

@@ -17,7 +17,7 @@ from compressor.bench import load
 from compressor.bench.load import Load
 from compressor.engines import Auto, Engine, Onnxruntime, Tensorrt
 from compressor.errors import InputError
-from compressor.gates import PERCENTILES, Accuracy, Gate, Latency
+from compressor.gates import PERCENTILES, Accuracy, Champion, Gate, Latency
 from compressor.recipe.tree import Calibration, Data, Evaluation, Recipe
 from compressor.recipe.words import said
 from compressor.units import shape
@@ -50,6 +50,7 @@ class Overrides:
     profiles: tuple[str, ...] = ()
     precision: str | None = None
     metric: str | None = None
+    against: str | None = None
     custom_ops: tuple[Path, ...] = ()
 
 
@@ -70,6 +71,7 @@ def override(recipe: Recipe, given: Overrides) -> Recipe:
             "load": _load(recipe.load, given),
             "limits": _changed(recipe.limits, "--duration", measure=given.duration),
             "custom_ops": given.custom_ops or recipe.custom_ops,
+            "baseline": recipe.baseline if given.against is None else _against(recipe, given.against),
         }
     )
 
@@ -98,6 +100,11 @@ def batches(given: str) -> tuple[int, ...]:
     if twice := next((size for size in found if found.count(size) > 1), None):
         raise InputError(f"--batch: {twice} stands twice")
     return found
+
+
+def _against(recipe: Recipe, model: str) -> Champion:
+    kept = {"tolerance": recipe.baseline.tolerance} if recipe.baseline else {}
+    return _read("--against", lambda: Champion.model_validate({"model": model, **kept}))
 
 
 def _target(name: str) -> str:

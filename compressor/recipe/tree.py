@@ -154,8 +154,8 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
     def _gates_differ(self) -> Self:
         if sum(isinstance(gate, Accuracy) for gate in self.gates) > 1:
             raise ValueError("expected at most one accuracy gate")
-        judged = [_judged(gate) for gate in self.gates]
-        if twice := next((name for name in judged if judged.count(name) > 1), None):
+        names = [judged(gate) for gate in self.gates]
+        if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"expected gates that judge different things, found two for {twice}")
         return self
 
@@ -166,8 +166,8 @@ def default(sla: Latency | None = None) -> Recipe:
     return Recipe(gates=(sla, *gates) if sla else gates)
 
 
-def _judged(gate: Gate) -> str:
-    """Name what a gate judges: the same for two gates that could contradict each other."""
+def judged(gate: Gate) -> str:
+    """Name what a gate judges, as its verdict does: the same for two gates that could contradict each other."""
     settings = gate.model_dump(by_alias=True, exclude_none=True)
     percentile = next((f" {name}" for name in PERCENTILES if isinstance(gate, Latency) and name in settings), "")
     at: At | None = getattr(gate, "at", None)

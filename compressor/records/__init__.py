@@ -9,6 +9,7 @@ from __future__ import annotations
 from compressor.records.flow import Array, Feeds, Outputs, Progress, Shapes, Work, relayed
 from compressor.records.measured import (
     MINIMUM_EFFECT,
+    Beside,
     Bound,
     ClassScore,
     Failure,
@@ -17,6 +18,7 @@ from compressor.records.measured import (
     OutputError,
     Relation,
     Score,
+    Served,
     Speedup,
     Target,
     Timing,
@@ -54,6 +56,7 @@ from compressor.records.report import (
     Report,
     Side,
     Source,
+    Verified,
 )
 
 __all__ = [
@@ -63,6 +66,7 @@ __all__ = [
     "Artifact",
     "Audit",
     "Benched",
+    "Beside",
     "Bound",
     "Candidate",
     "Channels",
@@ -92,6 +96,7 @@ __all__ = [
     "Repaired",
     "Report",
     "Score",
+    "Served",
     "Session",
     "Shapes",
     "Side",
@@ -104,6 +109,7 @@ __all__ = [
     "Trial",
     "Tried",
     "Verdict",
+    "Verified",
     "Work",
     "relayed",
 ]

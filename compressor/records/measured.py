@@ -220,10 +220,39 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Served:
+    """The registered version that is served now, the champion: what a rung must not be worse than."""
+
+    source: str  # as the recipe names it
+    name: str
+    version: str
+    model: Size
+    artifact: Artifact
+    original_sha256: str | None = None  # of the model that it was made of
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A rung and the champion, measured in turn in the same pairs. None where that could not be had.
+
+    `now.speedup` is the champion's time over the rung's. `score.drop` is the champion's score less the rung's on the
+    same samples. `same`: both are the same bytes with the same options, so that nothing was measured.
+    """
+
+    champion: Measurement | None = None
+    now: Measurement | None = None
+    champion_score: Score | None = None
+    score: Score | None = None
+    same: bool = False
+    unscored: str = ""  # why there is no score
+
+
+@dataclass(frozen=True)
 class Trial:
     """One rung: how it was built, what was measured, how the gates judged it.
 
     `score` and `errors` are those of a rung that was built for a device that is not here: scored, and not measured.
+    `beside` is that of a rung that meets every other gate, where the recipe names a champion.
     """
 
     rung: str
@@ -235,6 +264,7 @@ class Trial:
     verdicts: tuple[Verdict, ...] = ()
     score: Score | None = None
     errors: Mapping[str, OutputError] = field(default_factory=dict)
+    beside: Beside | None = None
 
     @property
     def quality(self) -> Score | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from compressor.records.measured import Measurement, Speedup, Trial, Verdict
+from compressor.records.measured import Measurement, Served, Speedup, Trial, Verdict
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Registration:
-    """Where the run was recorded. `alias` is set where the version has it now."""
+    """Where the run was recorded. `alias`, champion or candidate, is set where the version has it now."""
 
     uri: str
     run_id: str
@@ -71,9 +71,23 @@ class Registration:
     version: str | None
     alias: str | None
     confirmed: bool = False  # the version stood there before, made by another run
+    note: str = ""  # why a version that met every gate is not the champion
 
 
 Outcome = Literal["pass", "fail", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The report whose artifact was measured again. `model` and `version` are set where it is registered."""
+
+    source: str
+    identity: str  # when that run started, and the sha256 of its original
+    cpu: str
+    verdict: Outcome
+    rung: str
+    model: str | None = None
+    version: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +109,8 @@ class Report:
     started: datetime
     duration_s: float
     unfinished: str | None = None  # why the run ended before its climb did
+    champion: Served | None = None  # what the recipe's `baseline` named, where there was one
+    verifies: Verified | None = None
 
 
 @dataclass(frozen=True)

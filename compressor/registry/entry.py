@@ -29,7 +29,9 @@ _POINT = (
 )  # of another load or shape: no more, there may be many
 IDENTITY = "compressor.report"
 """The tag that tells the runs of one report from all others."""
-_DECIDES_NOTHING = ("registry", "limits")
+VERIFIED = "verified."
+"""What the tags of a version begin with that tell how it did on a machine where it was verified."""
+_DECIDES_NOTHING = ("registry", "limits", "baseline", "proved_on")
 _STARTUP = ("value_ms", "high_ms")
 _CUT = "\n\n(The rest stands in the artifact report.md.)\n"
 
@@ -46,11 +48,28 @@ def tags(report: Report) -> dict[str, str]:
         "compressor.verdict": report.verdict,
         "compressor.chosen": report.chosen or "none",
         "compressor.original_sha256": report.model.sha256,
+        "compressor.recipe": recipe_hash(report),
+        "compressor.metric": report.data.metric or "none",
+        "compressor.cpu": report.environment.cpu,
         **({"compressor.measured": "cpu-proxy"} if is_proxied(report) else {}),
         **({"compressor.unfinished": report.unfinished[:_TAG_CHARACTERS]} if report.unfinished else {}),
         **{key: str(value) for key, value in _measured(report).items() if not math.isfinite(value)},
         **dict(_strained(report)),
     }
+
+
+def recipe_hash(report: Report) -> str:
+    """Tell what was asked from what else is asked: twelve digits of a digest of all that decides something."""
+    decides = {key: value for key, value in report.recipe.items() if key not in _DECIDES_NOTHING}
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def verified(report: Report) -> tuple[str, str]:
+    """Give the tag that says how a version did on the machine where it was verified, and what it says."""
+    judged = report.trials[-1] if report.trials else report.baseline
+    p99 = judged.measurement.latency.p99_ms if judged.measurement else None
+    told = f"{report.verdict} on {report.started:%Y-%m-%d}" + (f", p99 {p99:.4g} ms" if p99 is not None else "")
+    return f"{VERIFIED}{workspace.file_name(report.environment.cpu)}", told
 
 
 def is_proxied(report: Report) -> bool:

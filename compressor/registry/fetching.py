@@ -14,6 +14,35 @@ from compressor.registry.connection import connected, quoted
 from compressor.registry.place import check, database, public
 
 _LATEST = "latest"
+_MISSING = "RESOURCE_DOES_NOT_EXIST"
+
+
+def find(uri: str, name: str) -> str | None:
+    """Give NAME/VERSION of what `name@alias`, `name/version` or `name/latest` stands for now.
+
+    None where nothing has that alias, or nothing is registered under the name. Meant for a child process: it imports
+    mlflow and sets its URI.
+
+    Raises:
+        InputError: There is no such version; the sentence lists what there is.
+        MachineError: The registry does not answer.
+    """
+    model, mark, wanted = _parts(name)
+    check(uri)
+    if (file := database(uri)) and not file.exists():  # mlflow would create it
+        return None
+    with connected(uri, partial(_refused, uri, name)) as client:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            known = client.get_registered_model(model).aliases
+        except MlflowException as error:
+            if error.error_code != _MISSING:
+                raise
+            return None
+        if mark == "@" and wanted not in known:
+            return None
+        return "/".join(_version(client, name))
 
 
 def fetch(uri: str, name: str, folder: Path) -> Path:
@@ -43,9 +72,7 @@ def _refused(uri: str, name: str, reason: str) -> CompressorError:
 
 def _version(client: Any, name: str) -> tuple[str, str]:
     """Give the name of a model and the number of the version that is meant."""
-    model, mark, wanted = name.partition("@") if "@" in name else name.partition("/")
-    if not (model and wanted):
-        raise InputError(f"models:/{name}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
+    model, mark, wanted = _parts(name)
     numbers = _numbers(client, model)
     aliases = {alias: str(number) for alias, number in client.get_registered_model(model).aliases.items()}
     number = aliases.get(wanted) if mark == "@" else numbers[-1] if wanted == _LATEST else wanted
@@ -53,6 +80,13 @@ def _version(client: Any, name: str) -> tuple[str, str]:
         listed = ", ".join((*(f"@{alias}" for alias in sorted(aliases)), *(f"/{number}" for number in numbers)))
         raise InputError(f"models:/{name}: {model!r} has no such version; there is {listed}")
     return model, number
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    model, mark, wanted = name.partition("@") if "@" in name else name.partition("/")
+    if not (model and wanted):
+        raise InputError(f"models:/{name}: expected models:/NAME@ALIAS or models:/NAME/VERSION")
+    return model, mark, wanted
 
 
 def _numbers(client: Any, model: str) -> list[str]:

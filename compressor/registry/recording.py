@@ -12,13 +12,12 @@ from typing import Any
 
 from compressor import isolation, workspace
 from compressor.errors import MachineError, PublishError
-from compressor.records import Artifact, Registration, Report
-from compressor.registry import entry, versions
+from compressor.records import Registration, Report
+from compressor.registry import aliases, entry, originals, versions
 from compressor.registry.connection import connected, existing_is_fine, once, refusals
 from compressor.registry.place import check, database, public
 from compressor.registry.versions import Run
 
-_CHAMPION = "champion"
 _LOGGED = ("report.json", "report.md", "recipe.yaml")
 _METRICS_PER_BATCH = 500  # mlflow 3.17 takes at most 1000
 _VERSION = "compressor.version"  # the tag of a run that names the version it made or confirmed
@@ -29,8 +28,8 @@ def record(uri: str, report: Report, folder: Path) -> Registration:
 
     `folder` is the run's: it holds report.json, report.md, recipe.yaml and the artifacts. Meant for a child process: it
     imports mlflow and sets its URI. The registered files are byte for byte those that were measured. A version that
-    holds the same already is confirmed instead. The alias `champion` moves only to a version that met every gate. What
-    an earlier attempt left is taken up where it ended.
+    holds the same already is confirmed instead, and `aliases` says which alias it gets. What an earlier attempt left is
+    taken up where it ended.
 
     Raises:
         PublishError: MLflow refused, a file is missing, what arrived is not what was measured, or another process
@@ -83,8 +82,8 @@ def _open(client: Any, experiment_id: str, report: Report, folder: Path, found: 
 def _record(run: Run) -> None:
     try:
         _log(run)
-        if artifacts := _chosen(run.report):
-            _register(run, artifacts)
+        if (number := _registered(run)) is not None:
+            run.client.set_tag(run.run_id, _VERSION, number)
         run.client.set_terminated(run.run_id, "FINISHED")
     except BaseException:
         with suppress(*refusals()):  # the first reason is the one to tell
@@ -102,21 +101,24 @@ def _log(run: Run) -> None:
     run.client.log_batch(run.run_id, params=[Param(*pair) for pair in entry.params(run.report).items()])
     for name in _LOGGED:
         run.client.log_artifact(run.run_id, str(run.folder / name))
+    originals.keep(run)
 
 
-def _chosen(report: Report) -> tuple[Artifact, ...]:
-    """Give the ONNX artifact of the chosen rung, or all of its engines, which are served together."""
-    chosen = [trial for trial in (report.baseline, *report.trials) if trial.rung == report.chosen]
-    artifacts = [artifact for trial in chosen for artifact in trial.artifacts]
-    models = [artifact for artifact in artifacts if artifact.files[0].path.endswith(".onnx")]
-    return tuple(artifact for artifact in artifacts if artifact.is_engine) or tuple(models[:1])
-
-
-def _register(run: Run, artifacts: tuple[Artifact, ...]) -> None:
-    name, version = versions.model_name(run.report), versions.settled(run, artifacts)
-    if run.report.verdict == "pass" and not entry.is_proxied(run.report):
-        run.client.set_registered_model_alias(name, _CHAMPION, version)
-    run.client.set_tag(run.run_id, _VERSION, version)
+def _registered(run: Run) -> str | None:
+    """Register what was chosen, or find what was proved again; give the version's number, None where there is none."""
+    trials = (run.report.baseline, *run.report.trials)
+    artifacts = next((versions.served(trial) for trial in trials if trial.rung == run.report.chosen), ())
+    if artifacts:
+        number = versions.settled(run, artifacts)
+    elif (version := versions.proved(run)) is not None:
+        number = str(version.version)
+    else:
+        return None
+    if run.report.verifies:
+        versions.tell_verified(run, number)
+    if artifacts:
+        aliases.give(run, versions.model_name(run.report), number)
+    return number
 
 
 def _registration(client: Any, uri: str, report: Report, run: Any) -> Registration:
@@ -124,9 +126,10 @@ def _registration(client: Any, uri: str, report: Report, run: Any) -> Registrati
     version = versions.find(client, name, number) if number else None
     if version is None:
         return Registration(public(uri, uri), run.info.run_id, name, None, None)
-    alias = _CHAMPION if _CHAMPION in version.aliases else None
+    alias = next((alias for alias in aliases.ALIASES if alias in version.aliases), None)
     confirmed = version.run_id != run.info.run_id
-    return Registration(public(uri, uri), run.info.run_id, name, str(version.version), alias, confirmed)
+    note = run.data.tags.get(aliases.NOTE, "")
+    return Registration(public(uri, uri), run.info.run_id, name, str(version.version), alias, confirmed, note)
 
 
 def _check_files(folder: Path) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from compressor import graph, workspace
 from compressor.errors import PublishError
-from compressor.records import Artifact, File, Report, Tensor
+from compressor.records import Artifact, File, Report, Tensor, Trial
 from compressor.registry import entry, serving
 from compressor.registry.connection import existing_is_fine, once, quoted
 from compressor.registry.place import Registry
@@ -42,6 +42,8 @@ class Run:
 
 def model_name(report: Report) -> str:
     """Give the name under which what a report chose is registered."""
+    if report.verifies and report.verifies.model:
+        return report.verifies.model
     wanted = Registry.model_validate(report.recipe.get("registry") or {})
     return wanted.name or workspace.file_name(report.model.name)
 
@@ -49,19 +51,45 @@ def model_name(report: Report) -> str:
 def settled(run: Run, artifacts: tuple[Artifact, ...]) -> str:
     """Give the number of the version that holds the artifacts, made where there is none.
 
-    A version of another run's gets tags that say which run confirmed it last, and how that run ended.
+    A version of another run's gets tags that say which run confirmed it last, and how that run ended. Where a
+    registered version was proved again, it is that one.
 
     Raises:
         PublishError: The files are not, or did not arrive as, what was measured.
     """
     _check_measured(run.folder, artifacts)
     with _staging(run.folder) as staging:
-        version = _standing(run, artifacts, staging) or _made(run, artifacts, staging)
+        version = proved(run) or _standing(run, artifacts, staging) or _made(run, artifacts, staging)
     number = str(version.version)
     if version.run_id != run.run_id:
         for key, value in {"run": run.run_id, "verdict": run.report.verdict}.items():
             run.client.set_model_version_tag(model_name(run.report), number, f"compressor.confirmed_{key}", value)
     return number
+
+
+def proved(run: Run) -> Any:
+    """Give the version whose artifact a run proved again; None where it is gone, or holds something else by now."""
+    verified = run.report.verifies
+    if verified is None or verified.version is None:
+        return None
+    trials = (run.report.baseline, *run.report.trials)
+    artifacts = next((served(trial) for trial in trials if trial.rung == verified.rung), ())
+    version = find(run.client, model_name(run.report), verified.version)
+    if version is None or not artifacts:
+        return None
+    told = entry.artifact_tags(artifacts)
+    return version if all(version.tags.get(key) == value for key, value in told.items()) else None
+
+
+def tell_verified(run: Run, number: str) -> None:
+    """Say of a version how it was proved again on this machine."""
+    run.client.set_model_version_tag(model_name(run.report), number, *entry.verified(run.report))
+
+
+def served(trial: Trial) -> tuple[Artifact, ...]:
+    """Give what a version holds of a rung: its ONNX artifact, or all of its engines, which are served together."""
+    models = [artifact for artifact in trial.artifacts if artifact.files[0].path.endswith(".onnx")]
+    return tuple(artifact for artifact in trial.artifacts if artifact.is_engine) or tuple(models[:1])
 
 
 def find(client: Any, name: str, number: str) -> Any:

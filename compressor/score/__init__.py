@@ -6,7 +6,7 @@ A new metric goes into `metrics`, a new kind of interval into `intervals`.
 from __future__ import annotations
 
 from compressor.score.capture import Recorded, deterministic, outputs, rows, uneven
-from compressor.score.comparison import Wanted, broken, choose, mute, near_chance, score
+from compressor.score.comparison import Wanted, broken, choose, contrast, mute, near_chance, score
 from compressor.score.difference import errors
 from compressor.score.metrics import METRICS, Metric, metric
 
@@ -17,6 +17,7 @@ __all__ = [
     "Wanted",
     "broken",
     "choose",
+    "contrast",
     "deterministic",
     "errors",
     "metric",

@@ -72,21 +72,35 @@ def score(wanted: Wanted, before: Outputs, now: Outputs, labels: Array | None, u
     if chosen.even and uneven:
         before = _even(wanted.metric, before, uneven)
     truth = Truth(labels, before, symbols(wanted.alphabet) if wanted.alphabet else ())
-    pair = paired(chosen, before, alike(before, now), truth)
-    values = whole(pair)
-    found = Score(
-        metric=wanted.metric,
-        value=float(values[1]),
-        n=pair.n,
-        low=None,
-        high=None,
-        drop=float(drop(chosen, values)),
-        reference=chosen.reference,
-        relative=chosen.lower_is_better,
+    return _scored(wanted, paired(chosen, before, alike(before, now), truth), labels, reference=chosen.reference)
+
+
+def contrast(
+    wanted: Wanted,
+    sides: tuple[Outputs, Outputs],
+    labels: Array | None,
+    original: Outputs,
+    uneven: Collection[str] = (),
+) -> tuple[Score, Score]:
+    """Give the quality of two models on the same samples; the second's drop is what it loses against the first.
+
+    A metric that refers to the original model holds both against `original`; the first is not taken for perfect.
+
+    Raises:
+        InputError: As for `score`.
+        RungError: An output is missing, or has another shape.
+    """
+    chosen = metric(wanted.metric)
+    if chosen.even and uneven:
+        original = _even(wanted.metric, original, uneven)
+    truth = Truth(labels, original, symbols(wanted.alphabet) if wanted.alphabet else ())
+    first, second = (alike(original, side) for side in sides)
+    absolute = replace(chosen, reference=False)
+    one, two = (
+        _scored(wanted, paired(absolute, first, now, truth), labels, reference=chosen.reference)
+        for now in (first, second)
     )
-    if chosen.binary:
-        return _counted(found, np.asarray(pair.sides[0]), np.asarray(pair.sides[1]), labels)
-    return _resampled(found, pair, wanted.seed)
+    return replace(one, drop=None, drop_low=None, drop_high=None, worst=None), two
 
 
 def choose(outputs: Outputs, labels: Array | None, requested: str | None, uneven: Collection[str] = ()) -> str:
@@ -140,6 +154,23 @@ def near_chance(baseline: Score, labels: Array) -> str | None:
     )
 
 
+def _scored(wanted: Wanted, pair: Paired, labels: Array | None, *, reference: bool) -> Score:
+    values = whole(pair)
+    found = Score(
+        metric=wanted.metric,
+        value=float(values[1]),
+        n=pair.n,
+        low=None,
+        high=None,
+        drop=float(drop(pair.metric, values)),
+        reference=reference,
+        relative=pair.metric.lower_is_better,
+    )
+    if pair.metric.binary:
+        return _counted(found, pair, labels)
+    return _resampled(found, pair, wanted.seed)
+
+
 def _even(name: str, outputs: Outputs, uneven: Collection[str]) -> Outputs:
     """Leave out what fills up would count; whole numbers that only have to be equal to the original's may stay."""
     equal = metric(name).reference
@@ -173,9 +204,10 @@ def _common(one: Array, other: Array) -> tuple[Array, Array]:
     return np.asarray(one[place]), np.asarray(other[place])
 
 
-def _counted(found: Score, before: Array, now: Array, labels: Array | None) -> Score:
+def _counted(found: Score, pair: Paired, labels: Array | None) -> Score:
+    before, now = map(np.asarray, pair.sides)
     low, high = wilson(int(now.sum()), found.n)
-    drop_low, drop_high = (1 - high, 1 - low) if found.reference else _difference(before, now, TAIL)
+    drop_low, drop_high = (1 - high, 1 - low) if pair.metric.reference else _difference(before, now, TAIL)
     worst = None if found.reference or labels is None else _worst(before, now, labels)
     return replace(found, low=low, high=high, drop_low=drop_low, drop_high=drop_high, worst=worst)
 
@@ -214,7 +246,7 @@ def _resampled(found: Score, pair: Paired, seed: int) -> Score:
     (low, high), (drop_low, drop_high) = percentiles(drawn[:, 1]), percentiles(drops)
     wider = hidden(pair, drops, seed)
     drop_low, drop_high = max(drop_low - wider, _least(pair.metric)), drop_high + wider
-    if found.reference:
+    if pair.metric.reference:
         low, high = pair.metric.perfect - drop_high, pair.metric.perfect - drop_low
     return replace(found, low=low, high=high, drop_low=drop_low, drop_high=drop_high)
 

@@ -126,7 +126,7 @@ def test_no_data_exits_4_with_a_loud_warning(
         (["report", "none.json"], "none.json"),
         (["publish", "none.json"], "none.json"),
         (["recipe", "check", "none.yaml"], "none.yaml: cannot be read as a recipe"),
-        (["recipe", "init", "net.onnx"], "net.onnx: exists already"),
+        (["recipe", "init", "--to", "net.onnx"], "net.onnx: exists already"),
         (["run", "net.onnx", "--sla", "5ms", "--metric", "topp1"], "topp1"),
         (["run", "net.onnx", "--sla", "5ms", "--rate", "0/s"], "expected a rate above 0"),
         (["run", "net.onnx", "--nonsense"], "No such option"),
@@ -308,7 +308,8 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
     assert command("run", model, "--sla", "50ms", "--dry-run") == 0
     out = capsys.readouterr().out
     assert "x 1x3x8x8" in out
-    assert "int8, int8-fused, prune20-int8-fused, prune40-int8-fused" in out
+    names = [line.split()[0] for line in out.splitlines() if line.strip()]
+    assert names[-5:] == ["baseline", "int8", "int8-fused", "prune20-int8-fused", "prune40-int8-fused"]
     assert not (model.parent / "reports").exists()
 
 
@@ -331,7 +332,7 @@ def test_a_recipe_is_written_checked_and_described(
     command: Command, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert model.is_file()
-    assert command("recipe", "init", "new.yaml", "--sla", "p95=7ms") == 0
+    assert command("recipe", "init", "--to", "new.yaml", "--sla", "p95=7ms") == 0
     assert "compress run MODEL --recipe new.yaml" in capsys.readouterr().err
     assert recipe.read(Path("new.yaml")) == recipe.override(recipe.default(), recipe.Overrides(sla="p95=7ms"))
     assert command("recipe", "check", "new.yaml") == 0

@@ -16,9 +16,9 @@ def test_every_format_ends_with_a_new_line_and_names_the_model_and_the_verdict(r
 
 
 def test_the_plan_s_formats_are_there() -> None:
-    assert {"json", "md"} <= formats.FORMATS.keys()
+    assert {"json", "md", "xml"} <= formats.FORMATS.keys()
 
 
 def test_an_unknown_suffix_is_refused_with_those_that_exist(report: Report) -> None:
-    with pytest.raises(InputError, match=r"json, md.*found 'pdf'"):
+    with pytest.raises(InputError, match=r"json, md, xml, benchmark, bencher, found 'pdf'"):
         formats.render(report, "pdf")

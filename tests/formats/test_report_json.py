@@ -37,8 +37,8 @@ PLANNED = {
 }
 # What was added since: fields may be added, never changed or removed.
 ADDED = {
-    "baseline": "score errors",
-    "trials.0": "score errors",
+    "baseline": "score errors beside",
+    "trials.0": "score errors beside",
     "trials.0.measurement": "errors startup gpu_ms proxy",
     "trials.0.measurement.errors.logits": "n sqnr_db mean p95 max_abs",
     "trials.0.measurement.latency": "preempted bounds at throughput_per_s throughput_low_per_s throughput_high_per_s "
@@ -50,8 +50,8 @@ ADDED = {
     "trials.0.measurement.speedup": "baseline_p50_ms rounds lowest highest preempted stalled",
     "trials.0.measurement.startup": "percentile confidence value_ms low_ms high_ms limit_ms violations dispersion "
     "steady needed",
-    "": "unfinished",
-    "registry": "confirmed",
+    "": "unfinished champion verifies",
+    "registry": "confirmed note",
     "trials.0.stages.0": "changed uncalibrated tried notes pruned reused",
     "trials.0.stages.0.audit": "integer_nodes float_nodes qdq_left excluded integer blocked operators slower",
     "trials.0.stages.0.audit.operators.0": "operator nodes before_ms now_ms",

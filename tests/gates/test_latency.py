@@ -75,9 +75,9 @@ def test_a_gate_is_undecided_exactly_where_a_measurement_goes_on(n: int, violati
 
 
 OTHERS = (
-    replace(p99(60, 70), percentile=95),
-    replace(p99(60, 70), confidence=0.99),
-    replace(p99(60, 70), limit_ms=20),
+    replace(p99(40, 45), percentile=95),
+    replace(p99(60, 70), confidence=0.9),
+    replace(p99(40, 45), limit_ms=80),
 )
 
 
@@ -90,6 +90,26 @@ def test_a_percentile_that_was_not_measured_is_undecided(found: Trial) -> None:
     missing = read(GATE).judge(None, found)
     assert (missing.met, missing.limit, missing.unit) == (None, 50, "ms")
     assert missing.reason == "p99 <= 50 ms with 95% confidence was not measured: measure with this gate"
+
+
+@pytest.mark.parametrize(
+    ("bound", "met"),
+    [
+        (replace(p99(40, 45), percentile=99.9), True),  # of 1000 at most 1 takes longer, so of 100 at most 1 does
+        (replace(p99(40, 45), confidence=0.99), True),
+        (replace(p99(40, 45), limit_ms=48), True),
+        (replace(p99(40, 45), limit_ms=48, steady=False), None),  # bursts were seen
+        (replace(p99(40, 52), limit_ms=48), None),
+        (replace(p99(60, 70), percentile=95), False),  # of 100 more than 5 take longer, so more than 1 does
+        (replace(p99(60, 70), percentile=99.9), None),  # 2 of 1000 may, and no more
+        (replace(p99(60, 70), limit_ms=80), False),
+        (replace(p99(60, 70), limit_ms=20, confidence=0.9), None),
+    ],
+)
+def test_a_bound_for_another_gate_serves_where_it_proves_the_same(bound: Bound, met: bool | None) -> None:  # noqa: FBT001
+    verdict = read(GATE).judge(None, trial(bounds=(bound,)))
+    assert verdict.met is met
+    assert met is None or f"p{bound.percentile:g} is" in verdict.reason
 
 
 def test_a_gate_at_a_point_judges_what_was_measured_there() -> None:

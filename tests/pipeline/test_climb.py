@@ -7,7 +7,7 @@ from dataclasses import replace
 from test_choose import LATENCY
 
 from compressor import gates
-from compressor.pipeline import climb
+from compressor.pipeline.judge import previous
 from compressor.records import Failure, Measurement, Speedup, Trial
 
 
@@ -24,12 +24,12 @@ FAILED = Trial("broken", failure=Failure("quantize", "crashed"))
 
 def test_a_rung_is_compared_with_the_last_one_that_was_measured() -> None:
     fast = trial("int8", 1.5)
-    assert climb._previous(BASELINE, []) == BASELINE
-    assert climb._previous(BASELINE, [fast, FAILED]) == fast
+    assert previous([BASELINE]) == BASELINE
+    assert previous([BASELINE, fast, FAILED]) == fast
 
 
 def test_a_slow_rung_does_not_make_the_next_one_look_fast() -> None:
     slow = trial("int8", 0.86, slower=True)
     assert slow.verdicts, "a rung at 0.86 of the baseline's speed is slower"
-    assert climb._previous(BASELINE, [slow]) == BASELINE
+    assert previous([BASELINE, slow]) == BASELINE
     assert gates.regression(BASELINE, trial("int8-fused", 0.88)) is not None

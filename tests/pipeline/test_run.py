@@ -21,7 +21,8 @@ import small
 from compressor import formats, gates, plan, recipe
 from compressor.errors import InputError
 from compressor.isolation import Limits
-from compressor.pipeline import Request, Result, choose, climb, prepare, run, search, timing, work
+from compressor.pipeline import Request, Result, choose, prepare, run, search, timing, work
+from compressor.pipeline.judge import Judge
 from compressor.pipeline.making import Making, Place, home
 from compressor.pipeline.steps import Steps
 from compressor.plan import Job, Plan
@@ -229,14 +230,13 @@ def test_the_climb_stops_at_the_rung_that_is_enough(stopped: Result) -> None:
 
 
 def test_a_rung_that_is_slower_than_the_one_before_is_not_chosen(
-    climbed: tuple[list[Progress | Trial], Result], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    climbed: tuple[list[Progress | Trial], Result], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled = plan.make(Job(model, recipe.parse(ONE, "r.yaml"), model.parent / "reports", model.parent))
     slower = Verdict("not slower", met=False, observed=None, limit=None, low=None, high=None, reason="it is slower")
     monkeypatch.setattr(gates, "regression", lambda _rival, _trial: slower)
-    climbing = climb._Climb(settled, Place(model.parent, tmp_path, tmp_path), verbose=False)
     baseline = climbed[1].report.baseline
-    trial = climbing.judged(climbed[1].report.trials[0], baseline, (baseline,))
+    trial = Judge.of(settled.recipe, settled.scheme).judged(climbed[1].report.trials[0], baseline, (baseline,))
     assert trial.verdicts[-1] == slower
     assert choose.outcome(baseline, [trial]) == ("pass", "baseline")
 

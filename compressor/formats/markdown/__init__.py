@@ -1,12 +1,12 @@
 """report.md: a report for people, the verdict first, then what a sceptical colleague would ask for.
 
-A section is a function in `_SECTIONS`: what was `measured`, what was done and `told` about it, which `ways` were tried,
-which `channels` were pruned.
+A section is a function in `_SECTIONS`: what was `measured`, what was `proved` beside other models, what was done and
+`told` about it, which `ways` were tried, which `channels` were pruned.
 """
 
 from __future__ import annotations
 
-from compressor.formats.markdown import channels, measured, told, ways
+from compressor.formats.markdown import channels, measured, proved, told, ways
 from compressor.formats.markdown.markup import text
 from compressor.formats.sentence import sentence
 from compressor.records import Report
@@ -25,9 +25,11 @@ def _verdict(report: Report) -> str:
 
 _SECTIONS = (
     _verdict,
+    proved.verified,
     measured.rungs,
     measured.engines,
     measured.gates,
+    proved.champion,
     measured.others,
     measured.quality,
     measured.costs,

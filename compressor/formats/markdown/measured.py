@@ -90,6 +90,16 @@ def costs(report: Report) -> str:
     return f"## What it takes\n\n{table(header, rows)}\n\n{foot}" if rows else ""
 
 
+def outcome(trial: Trial) -> str:
+    """Say how the gates judged a rung, or why it was not built."""
+    if trial.failure:
+        return f"not built ({text(trial.failure.stage)}): {text(trial.failure.reason)}"
+    for met in (False, None):
+        if open_gates := [text(verdict.gate) for verdict in trial.verdicts if verdict.met is met]:
+            return f"{MET[met]}: {', '.join(open_gates)}"
+    return MET[True] if trial.verdicts else NOTHING
+
+
 def _trials(report: Report) -> tuple[Trial, ...]:
     return report.baseline, *report.trials
 
@@ -107,7 +117,7 @@ def _rung_row(trial: Trial, chosen: str | None) -> list[str]:
         *(_speed(measured) if measured else [NOTHING] * 3),
         score_words(score) if score else NOTHING,
         with_interval(score.drop, score.drop_low, score.drop_high) if score else NOTHING,
-        _outcome(trial),
+        outcome(trial),
     ]
 
 
@@ -129,15 +139,6 @@ def _speedup(speedup: Speedup) -> str:
 def _percentile(value_ms: float, high_ms: float | None, latency: Latency) -> str:
     limit = at_most(value_ms, high_ms, latency)
     return limit if high_ms is None or strain(latency) else f"{human_ms(value_ms)} (at most {limit})"
-
-
-def _outcome(trial: Trial) -> str:
-    if trial.failure:
-        return f"not built ({text(trial.failure.stage)}): {text(trial.failure.reason)}"
-    for met in (False, None):
-        if open_gates := [text(verdict.gate) for verdict in trial.verdicts if verdict.met is met]:
-            return f"{MET[met]}: {', '.join(open_gates)}"
-    return MET[True] if trial.verdicts else NOTHING
 
 
 def _engine_row(rung: str, artifact: Artifact) -> list[str]:

@@ -1,0 +1,118 @@
+"""Which version is served: `champion` met every gate where it counts, `candidate` still has to be proved there.
+
+Another reason for which a version is no champion yet is a branch in `_kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from compressor import machine
+from compressor.errors import CompressorError, InputError, MachineError
+from compressor.records import Report
+from compressor.registry import entry
+from compressor.registry.connection import connected, quoted
+from compressor.registry.place import check, database, public
+from compressor.registry.versions import Run
+
+CHAMPION, CANDIDATE = "champion", "candidate"
+ALIASES = (CHAMPION, CANDIDATE)
+NOTE = "compressor.note"
+"""The tag of a run that says why what it chose is no champion."""
+_VERDICT = "compressor.verdict"
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """A version that became the champion, and the one that was it before, if any."""
+
+    name: str
+    version: str
+    before: str | None
+
+
+def give(run: Run, name: str, version: str) -> None:
+    """Give a version that met every gate its alias: champion, or candidate where that has to be proved elsewhere.
+
+    Where the recipe named a champion to compare with, the alias moves only from that very version.
+    """
+    report = run.report
+    if report.verdict != "pass":
+        return
+    champion = _champion(run.client, name)
+    note = _kept(report, name, champion) if champion != version else ""
+    if note:
+        run.client.set_tag(run.run_id, NOTE, note)
+        run.client.set_registered_model_alias(name, CANDIDATE, version)
+    else:
+        _crown(run.client, name, version)
+
+
+def promote(uri: str, name: str, version: str, force: bool) -> Promoted:  # noqa: FBT001 - a keyword does not reach a child
+    """Make a version the champion by hand. Meant for a child process: it imports mlflow and sets its URI.
+
+    Raises:
+        InputError: There is no such version, or it did not meet every gate and nobody insists.
+        MachineError: The registry does not answer.
+    """
+    check(uri)
+    if (file := database(uri)) and not file.exists():  # mlflow would create it
+        raise InputError(f"{name}: there is no registry at {public(uri, uri)}; name another one with --registry")
+    with connected(uri, partial(_refused, uri, name)) as client:
+        listed = client.search_model_versions(f"name = {quoted(name)}", max_results=1000)
+        found = next((each for each in listed if str(each.version) == version), None)
+        if found is None:
+            there = ", ".join(map(str, sorted(int(each.version) for each in listed))) or "none"
+            raise InputError(f"{name}: has no version {version!r}; there is {there}")
+        verdict = _verdict(found.tags)
+        if verdict != "pass" and not force:
+            raise InputError(
+                f"{name} version {version}: its verdict is {verdict}, and only what met every gate is promoted; "
+                "--force promotes it all the same"
+            )
+        before = _champion(client, name)
+        _crown(client, name, version)
+    return Promoted(name, version, before if before != version else None)
+
+
+def _kept(report: Report, name: str, champion: str | None) -> str:
+    """Say why a version that met every gate here is no champion yet; nothing where it is."""
+    proved_on = report.recipe.get("proved_on")
+    if entry.is_proxied(report):
+        return "its latency is that of a stand-in: prove it where it will serve, with `compress verify`"
+    if proved_on and not machine.is_named(report.environment.cpu, proved_on):
+        return f"measured on {report.environment.cpu}: prove it on {proved_on}, with `compress verify`"
+    if not report.recipe.get("baseline"):
+        return ""
+    measured = report.champion.version if report.champion and report.champion.name == name else None
+    if champion in {None, measured}:
+        return ""
+    return f"version {champion} is the champion now, beside which it was not measured: run again against it"
+
+
+def _verdict(tags: Mapping[str, str]) -> str:
+    """Give how a version did, where it was made and, if it did worse on each machine where it was verified, there."""
+    made = tags.get(_VERDICT, "unknown")
+    verified = [value for key, value in sorted(tags.items()) if key.startswith(entry.VERIFIED)]
+    if made == "pass" and verified and not any(value.startswith("pass") for value in verified):
+        return verified[-1]
+    return made
+
+
+def _champion(client: Any, name: str) -> str | None:
+    found = client.get_registered_model(name).aliases.get(CHAMPION)
+    return None if found is None else str(found)
+
+
+def _crown(client: Any, name: str, version: str) -> None:
+    client.set_registered_model_alias(name, CHAMPION, version)
+    candidate = client.get_registered_model(name).aliases.get(CANDIDATE)
+    if candidate is not None and str(candidate) == version:
+        client.delete_registered_model_alias(name, CANDIDATE)
+
+
+def _refused(uri: str, name: str, reason: str) -> CompressorError:
+    return MachineError(f"{name}: the registry {public(uri, uri)} refuses: {reason}")
