@@ -40,7 +40,27 @@ def bound(
         low_ms=None if under is None else float(ordered[under]),
         high_ms=None if over is None else float(ordered[n - 1 - over]),
     )
-    return plain if limit_ms is None else _against(plain, latencies_ms > limit_ms, limit_ms)
+    return plain if limit_ms is None else against(plain, latencies_ms, limit_ms)
+
+
+def against(plain: Bound, latencies_ms: Array, limit_ms: float) -> Bound:
+    """Hold a percentile's limits against `limit_ms`, by the samples, in call order, that they are of.
+
+    The violations are steady if their share stays below what the percentile allows also where it is looked at in 20
+    blocks, by Student's t.
+    """
+    violates = latencies_ms > limit_ms
+    n, violations = len(violates), int(violates.sum())
+    per_block = np.array([block.sum() for block in np.array_split(violates, _BLOCKS)])
+    reach = spread(per_block / (n / _BLOCKS), plain.confidence) if n >= _BLOCKS else None
+    room = 1 - plain.percentile / 100 - violations / n
+    return replace(
+        plain,
+        limit_ms=limit_ms,
+        violations=violations,
+        dispersion=None if reach is None else _dispersion(per_block, n),
+        steady=None if reach is None else reach <= room,
+    )
 
 
 def design_effect(latencies: Array) -> float:
@@ -123,20 +143,6 @@ def spread_factor(confidence: float) -> float:
 def spread(values: Array, quantile: float) -> float:
     """Give by how much the mean of some values can be wrong: Student's t times the standard error."""
     return student(quantile, len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
-
-
-def _against(plain: Bound, violates: Array, limit_ms: float) -> Bound:
-    n, violations = len(violates), int(violates.sum())
-    per_block = np.array([block.sum() for block in np.array_split(violates, _BLOCKS)])
-    reach = spread(per_block / (n / _BLOCKS), plain.confidence) if n >= _BLOCKS else None
-    room = 1 - plain.percentile / 100 - violations / n
-    return replace(
-        plain,
-        limit_ms=limit_ms,
-        violations=violations,
-        dispersion=None if reach is None else _dispersion(per_block, n),
-        steady=None if reach is None else reach <= room,
-    )
 
 
 def _allowed_of(n: int, deff: float, share: float, alpha: float) -> int | None:

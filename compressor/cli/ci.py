@@ -39,25 +39,34 @@ class _Place:
     line: int
 
 
+@dataclass(frozen=True)
+class Left:
+    """What a command left: a report, the folder of its run, and where the test report lies, if one was written."""
+
+    report: Report
+    folder: Path
+    junit: Path | None
+
+
 def detected() -> System:
     """Tell in which CI system this process runs, by the variables that it sets."""
     systems: Mapping[str, System] = {"GITHUB_ACTIONS": "github", "GITLAB_CI": "gitlab", "CI": "plain"}
     return next((system for name, system in systems.items() if os.environ.get(name, "").lower() in _YES), "none")
 
 
-def tell(report: Report, folder: Path, recipe: Path | None, ci: str | None, *, quiet: bool = False) -> None:
-    """Tell the CI system of a report that is written; never fails, since the exit code is the gate's.
+def tell(left: Left, recipe: Path | None, ci: str | None, *, quiet: bool = False) -> None:
+    """Tell the CI system what a command left; never fails, since the exit code is the gate's.
 
-    `folder` holds the report, `recipe` is the file whose gates are annotated, `ci` a `System`, None for the one that is
-    found. `quiet` leaves out what only people read.
+    `recipe` is the file whose gates are annotated, `ci` a `System`, None for the one that is found. `quiet` leaves out
+    what only people read.
     """
     system = ci or detected()
     if system == "github":
-        _github(report, folder, recipe)
+        _github(left.report, left.folder, recipe)
     elif system == "gitlab" and not quiet:
-        _gitlab(report, folder)
+        _gitlab(left)
     elif system == "plain" and not quiet:
-        _plain(report, folder)
+        _plain(left)
 
 
 def refused(told: str) -> None:
@@ -85,22 +94,23 @@ def _github(report: Report, folder: Path, recipe: Path | None) -> None:
     _append("GITHUB_OUTPUT", lambda _taken: "".join(_assigned(name, value) for name, value in pairs))
 
 
-def _gitlab(report: Report, folder: Path) -> None:
+def _gitlab(left: Left) -> None:
     """Fold the gates into a section of the job's log, closed where they are met."""
-    closed = "[collapsed=true]" if report.verdict == "pass" else ""
+    closed = "[collapsed=true]" if left.report.verdict == "pass" else ""
     _mark(f"section_start:{int(time.time())}:compressor_gates{closed}", "gates")
-    _plain(report, folder)
+    _plain(left)
     _mark(f"section_end:{int(time.time())}:compressor_gates", "")
 
 
-def _plain(report: Report, folder: Path) -> None:
+def _plain(left: Left) -> None:
     """Say a line a gate, and where the test report lies."""
     from compressor import console, formats
 
-    if (decided := formats.deciding_trial(report)) is not None:
+    if (decided := formats.deciding_trial(left.report)) is not None:
         for verdict in decided.verdicts:
             console.say(f"gate      {decided.rung}, {verdict.gate}: {formats.judged(verdict)}")
-    console.say(f"junit     {folder / 'report.xml'}")
+    if left.junit:
+        console.say(f"junit     {left.junit}")
 
 
 def _places(recipe: Path | None) -> Mapping[str, Place]:

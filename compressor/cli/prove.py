@@ -14,7 +14,7 @@ import typer
 
 from compressor.cli import ci, log, options
 from compressor.cli.run import EXIT
-from compressor.errors import PublishError
+from compressor.errors import InputError, PublishError, Stopped
 
 if TYPE_CHECKING:
     from compressor.pipeline import Proof, Result
@@ -44,12 +44,13 @@ def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
     asked = read(recipe) if recipe else of_report(formats.read(path).recipe, str(path))
     judged = pipeline.gate(pipeline.Gated(path, override(asked, given), any_hardware=any_hardware))
     if junit is not None:
+        _check_junit(junit, path)
         workspace.write_text(junit, formats.render(judged, "xml"))
     if not quiet:
-        console.judged(judged)
+        console.judged(judged, as_json=as_json)
     if as_json:
         console.result(formats.render(judged, "json"))
-    ci.tell(judged, path.absolute().parent, recipe, system, quiet=quiet)
+    ci.tell(ci.Left(judged, path.absolute().parent, junit), recipe, system, quiet=quiet)
     sys.exit(EXIT[judged.verdict])
 
 
@@ -99,15 +100,30 @@ def verify(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comma
     )
     options.importable(Path.cwd(), (metric, calibration, evaluation))
     proof = Proof(source, given, output, registry=registry, rung=rung, original=original, verbose=verbose)
-    done, refusal = console.follow(_published(proof), quiet=quiet)
+    try:
+        done, refusal = console.follow(_published(proof), quiet=quiet)
+    except Stopped as stop:
+        for note in getattr(stop, "__notes__", ()):
+            console.say(note, wrap=True)
+        raise
     if not quiet:
         console.verdict(done)
     if as_json:
         console.result(formats.render(done.report, "json"))
-    ci.tell(done.report, done.folder, None, system, quiet=quiet)
+    ci.tell(ci.Left(done.report, done.folder, done.folder / "report.xml"), None, system, quiet=quiet)
     if refusal:
         raise refusal
     sys.exit(EXIT[done.report.verdict])
+
+
+def _check_junit(junit: Path, report: Path) -> None:
+    """Return if a file can be written there that takes nobody's report away."""
+    if not junit.absolute().parent.is_dir():
+        raise InputError(f"--junit: {junit.parent}: no such folder")
+    if junit.is_dir() or junit.suffix != ".xml":
+        raise InputError(f"--junit: expected a file that ends in .xml, found {junit}")
+    if junit.exists() and junit.samefile(report):
+        raise InputError(f"--junit: {junit} is the report itself; name another file")
 
 
 def _published(proof: Proof) -> Generator[Progress | Trial, None, tuple[Result, PublishError | None]]:

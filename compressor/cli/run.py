@@ -86,7 +86,7 @@ def run(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
         console.plan(console.follow(prepare(request), quiet=quiet), as_json=as_json)
         return
     done, refusal = _climb(request, quiet=quiet, as_json=as_json)
-    ci.tell(done.report, done.folder, recipe, system, quiet=quiet)
+    ci.tell(ci.Left(done.report, done.folder, done.folder / "report.xml"), recipe, system, quiet=quiet)
     if refusal:
         raise refusal
     sys.exit(EXIT[done.report.verdict])

@@ -82,7 +82,7 @@ def cells(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Give a table in which nothing is read as markup."""
     made = Table(box=None, pad_edge=False)
     for name in header:
-        made.add_column(name, overflow="fold")
+        made.add_column(printable(name), overflow="fold")
     for row in rows:
         made.add_row(*(Text(printable(cell)) for cell in row))
     return made

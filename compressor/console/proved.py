@@ -19,12 +19,12 @@ from compressor.units import human_bytes, human_ms
 _MINUTE = "%Y-%m-%d %H:%M"
 
 
-def judged(report: Report) -> None:
-    """Show how a report was judged again."""
+def judged(report: Report, *, as_json: bool) -> None:
+    """Show how a report was judged again; the table not where stdout is for JSON."""
     warn(report.warnings)
     say(f"{report.verdict}: {formats.sentence(report)}", style=STYLES[report.verdict], wrap=True)
     trial = formats.deciding_trial(report)
-    if trial is None:
+    if trial is None or as_json:
         return
     rows = [
         (

@@ -16,7 +16,7 @@ from compressor.console.out import STYLES, say, table, warn
 from compressor.export import Exported
 from compressor.pipeline import Engines, Kept, Result
 from compressor.records import Report
-from compressor.registry import public
+from compressor.registry import CANDIDATE, public
 from compressor.units import human_bytes
 
 _MINUTE = "%Y-%m-%d %H:%M"
@@ -140,6 +140,9 @@ def _next(done: Result) -> str:
     folder, chosen = _short(done.folder), formats.chosen_trial(done.report)
     if chosen is None:
         return f"read the reasons in {folder / 'report.md'}"
+    if (known := done.report.registry) and known.version and known.alias == CANDIDATE:
+        there = f" --registry {public(known.uri)}"
+        return f"where it will serve: compress verify models:/{known.model}@{CANDIDATE}{there}"
     first = chosen.artifacts[0]
     load = (folder / first.files[0].path).with_name("load.py")
     if first.is_engine:

@@ -162,7 +162,9 @@ def _annotated(trial: Trial, verdict: Verdict, places: Mapping[str, Place]) -> s
     level = "error" if verdict.met is False else "warning"
     key = _BASELINE if verdict.gate.partition(" ")[0] == _CHAMPION else verdict.gate
     title = f"{verdict.gate} {MET[verdict.met]} ({trial.rung})"
-    return annotation(level, title, verdict.reason, places.get(key))
+    limit = with_unit(verdict.limit, None, None, verdict.unit)
+    told = verdict.reason if verdict.limit is None else f"{verdict.reason} (limit {limit})"
+    return annotation(level, title, told, places.get(key))
 
 
 def _escaped(value: str, escapes: Mapping[str, str]) -> str:

@@ -43,7 +43,7 @@ def render(report: Report) -> str:
     properties = ET.SubElement(suite, "properties")
     properties.extend(_element("property", name=name, value=value) for name, value in _properties(report))
     suite.extend(_case(report.model.name, case) for case in cases)
-    suite.append(_told("system-out", "\n".join([sentence(report), *_left(report)])))
+    suite.append(_told("system-out", [sentence(report), *_left(report)]))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
@@ -111,8 +111,8 @@ def _case(suite: str, case: _Case) -> ET.Element:
     if case.kind == "skipped":
         made.append(_element("skipped", message=case.message))
     elif case.kind:
-        made.append(_told(case.kind, case.told, message=case.message, type=case.type))
-    made.append(_told("system-out", case.told))
+        made.append(_told(case.kind, [case.told], message=case.message, type=case.type))
+    made.append(_told("system-out", [case.told]))
     return made
 
 
@@ -127,9 +127,10 @@ def _element(tag: str, **attributes: str) -> ET.Element:
     return ET.Element(tag, {name: _text(value) for name, value in attributes.items()})
 
 
-def _told(tag: str, told: str, **attributes: str) -> ET.Element:
+def _told(tag: str, lines: Sequence[str], **attributes: str) -> ET.Element:
+    """Write lines, of which none becomes two by what a name holds."""
     made = _element(tag, **attributes)
-    made.text = "\n".join(map(_text, told.split("\n")))
+    made.text = "\n".join(map(_text, lines))
     return made
 
 

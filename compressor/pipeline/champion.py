@@ -5,12 +5,14 @@ What else is learnt of it is a field of `Contender`, or of `Beside` where it is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compressor import formats, gates, graph, runtime, workspace
 from compressor.bench.load import Closed
-from compressor.errors import RungError
+from compressor.errors import InputError, RungError
 from compressor.pipeline import measuring, subject
 from compressor.pipeline import quality as judging
 from compressor.pipeline.built import Built
@@ -52,7 +54,7 @@ def contender(plan: Plan, steps: Steps, folder: Path, scoring: Scoring | None) -
     if plan.champion is None or plan.recipe.baseline is None:
         return None
     source = f"models:/{plan.champion}"
-    with steps.of(source):
+    with steps.of(source), _told_of(source, folder):
         found = yield from subject.resolve(source, plan.registry, folder / "champion", steps)
         model, files = (yield from steps.call(f"{_STEP}: open", _opened, found.path, plan)).value
         built = found.built(model, default(), plan.environment.cpus_usable)
@@ -124,6 +126,16 @@ def doubt(contender: Contender, now: Built) -> str | None:
         return None
     told = ", ".join(f"{name} {own.get(name, 'unset')} (here {new.get(name, 'unset')})" for name in differ)
     return f"{contender.served.source} is run with the session options that it is served with: {told}"
+
+
+@contextmanager
+def _told_of(source: str, folder: Path) -> Iterator[None]:
+    """Name the version in the place of the folder that it was fetched into, which nobody will find."""
+    try:
+        yield
+    except InputError as error:
+        told = str(error).replace(str(folder / "champion"), source)
+        raise InputError(f"baseline: {told}; name another version, or leave baseline and --against out") from error
 
 
 def _outputs(steps: Steps, built: Built, scoring: Scoring, folder: Path) -> Work[Recorded]:

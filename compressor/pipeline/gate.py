@@ -11,7 +11,7 @@ from pathlib import Path
 
 from compressor import formats, machine, schemes
 from compressor.errors import InputError
-from compressor.pipeline import choose
+from compressor.pipeline import choose, raw
 from compressor.pipeline.judge import Judge, previous
 from compressor.pipeline.run import GOING_ON
 from compressor.recipe import BASELINE, Recipe, of_report
@@ -44,11 +44,13 @@ def gate(asked: Gated) -> Report:
     judge, served = Judge.of(recipe, scheme), _held_against(recipe, report)
     if _had_none(recipe, report):
         judge = replace(judge, champion=None)
-    trials = _judged(report, judge, served)
+    trials = _judged(raw.against(report, asked.path.absolute().parent, recipe.gates), judge, served)
     verdict, chosen = choose.proved(trials[-1]) if report.verifies else choose.outcome(trials[0], trials[1:])
     if report.unfinished and chosen in {None, BASELINE}:
         verdict, chosen = "inconclusive", None
     again = replace(report, baseline=trials[0], trials=trials[1:], verdict=verdict, chosen=chosen)
+    if chosen != report.chosen:  # what is registered is another
+        again = replace(again, registry=None)
     told = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
     return replace(again, recipe=told, warnings=(*report.warnings, *_doubts(report, again, recipe)))
 

@@ -73,8 +73,9 @@ def verify(asked: Proof) -> Generator[Progress | Trial, None, Result]:
             result = Result(replace(report, verifies=_verified(asked.source, found)), folder, settled.registry)
             workspace.write_text(folder / "recipe.yaml", write_recipe(settled.recipe))
             write(result)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(folder)  # a half-done proof proves nothing, and is quickly done again
+            error.add_note("nothing is kept of a proof that did not end: the same command does it again")
             raise
     return result
 

@@ -4,7 +4,7 @@
 mlflow, which most modules here import. Add to the module whose sentence fits.
 """
 
-from compressor.registry.aliases import Promoted, promote
+from compressor.registry.aliases import CANDIDATE, Promoted, promote
 from compressor.registry.entry import identity
 from compressor.registry.fetching import fetch, find
 from compressor.registry.history import Past, history
@@ -14,6 +14,7 @@ from compressor.registry.recording import record
 from compressor.registry.serving import graph_file, placed
 
 __all__ = [
+    "CANDIDATE",
     "Past",
     "Promoted",
     "Registry",

@@ -42,7 +42,7 @@ def give(run: Run, name: str, version: str) -> None:
     report = run.report
     if report.verdict != "pass":
         return
-    champion = _champion(run.client, name)
+    champion = _held(run.client, name, CHAMPION)
     note = _kept(report, name, champion) if champion != version else ""
     if note:
         run.client.set_tag(run.run_id, NOTE, note)
@@ -73,7 +73,12 @@ def promote(uri: str, name: str, version: str, force: bool) -> Promoted:  # noqa
                 f"{name} version {version}: its verdict is {verdict}, and only what met every gate is promoted; "
                 "--force promotes it all the same"
             )
-        before = _champion(client, name)
+        if _held(client, name, CANDIDATE) == version and not force:  # what is searched for comes without aliases
+            raise InputError(
+                f"{name} version {version}: is a candidate, which met every gate where it was measured, but not yet "
+                f"where it counts: `compress verify models:/{name}/{version}` there; --force promotes it all the same"
+            )
+        before = _held(client, name, CHAMPION)
         _crown(client, name, version)
     return Promoted(name, version, before if before != version else None)
 
@@ -102,15 +107,15 @@ def _verdict(tags: Mapping[str, str]) -> str:
     return made
 
 
-def _champion(client: Any, name: str) -> str | None:
-    found = client.get_registered_model(name).aliases.get(CHAMPION)
+def _held(client: Any, name: str, alias: str) -> str | None:
+    """Give the version that has an alias now."""
+    found = client.get_registered_model(name).aliases.get(alias)
     return None if found is None else str(found)
 
 
 def _crown(client: Any, name: str, version: str) -> None:
     client.set_registered_model_alias(name, CHAMPION, version)
-    candidate = client.get_registered_model(name).aliases.get(CANDIDATE)
-    if candidate is not None and str(candidate) == version:
+    if _held(client, name, CANDIDATE) == version:
         client.delete_registered_model_alias(name, CANDIDATE)
 
 

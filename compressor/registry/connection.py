@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from compressor.errors import CompressorError
+from compressor.errors import CompressorError, InputError
 from compressor.registry.place import database, public
 
 _RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
@@ -58,7 +58,13 @@ def refusals() -> tuple[type[Exception], ...]:
 
 
 def quoted(name: str) -> str:
-    """Write a name as a filter of mlflow's takes it."""
+    """Write a name as a filter of mlflow's takes it.
+
+    Raises:
+        InputError: It holds both kinds of quotes, for which that has no words.
+    """
+    if {"'", '"'} <= set(name):
+        raise InputError(f"{name}: MLflow cannot look for a name with both kinds of quotes")
     return f'"{name}"' if "'" in name else f"'{name}'"
 
 

@@ -49,12 +49,15 @@ class Registry(BaseModel, frozen=True, extra="forbid"):
     def _check_name(cls, name: str | None) -> str | None:
         if name is not None and not re.fullmatch(r"[^/:]*[^/:.\s][^/:]*", name):
             raise ValueError(f"expected a name without / and :, found {name!r}")
+        if name is not None and {"'", '"'} <= set(name):  # mlflow has no words to look for it
+            raise ValueError(f"expected a name without one of the two kinds of quotes, found {name!r}")
         return name
 
 
 def model_name(text: str) -> str:
     """Turn any text into a name that a registered model may have."""
-    return re.sub(r"^[.\s]+|[.\s]+$", "", re.sub(r"[/:]", "_", text)) or "model"
+    unquoted = text.replace('"', "_") if "'" in text else text  # mlflow cannot look for both
+    return re.sub(r"^[.\s]+|[.\s]+$", "", re.sub(r"[/:]", "_", unquoted)) or "model"
 
 
 def locate(uri: str | None, reports: Path) -> str | None:

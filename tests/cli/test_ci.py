@@ -18,10 +18,15 @@ import yaml
 
 from compressor.cli import ci
 from compressor.recipe import places
+from compressor.records import Report
 
 Command = Callable[..., int]
 DOCS = Path(__file__).parents[2] / "docs" / "ci.md"
 FORGED = "x\nverdict=forged\nname<<E"
+
+
+def left(report: Report, folder: Path) -> ci.Left:
+    return ci.Left(report, folder, folder / "report.xml")
 
 
 @pytest.fixture
@@ -122,16 +127,16 @@ def test_what_cannot_be_written_is_a_warning_and_no_other_exit_code(recipe: Path
 def test_the_step_s_summary_stays_below_its_limit(github: Mapping[str, Path], tmp_path: Path) -> None:
     path = github["GITHUB_STEP_SUMMARY"]
     path.write_text("x" * (2**20 - 600))
-    ci.tell(found.REPORT, tmp_path, None, "github")
+    ci.tell(left(found.REPORT, tmp_path), None, "github")
     assert path.stat().st_size <= 2**20
     assert path.read_text().endswith("The rest stands in the report.)\n")
     path.write_text("x" * 2**20)
-    ci.tell(found.REPORT, tmp_path, None, None)
+    ci.tell(left(found.REPORT, tmp_path), None, None)
     assert path.stat().st_size == 2**20
 
 
 def test_no_name_forges_an_output(github: Mapping[str, Path], tmp_path: Path) -> None:
-    ci.tell(found.REPORT, tmp_path / FORGED, None, "github")
+    ci.tell(left(found.REPORT, tmp_path / FORGED), None, "github")
     read = outputs(github["GITHUB_OUTPUT"].read_text())
     assert read["verdict"] == "pass"
     assert read["folder"] == str(tmp_path / FORGED)
@@ -145,19 +150,19 @@ def test_a_recipe_that_is_gone_or_elsewhere_does_no_harm(
     from dataclasses import replace
 
     report = replace(found.REPORT, verdict="fail", chosen=None, trials=())
-    ci.tell(report, tmp_path, tmp_path / "gone.yaml", "github")
+    ci.tell(left(report, tmp_path), tmp_path / "gone.yaml", "github")
     assert capsys.readouterr().err.startswith("::error title=latency p99 not met (baseline)::")
     recipe = tmp_path / "r.yaml"
     recipe.write_text("version: 1\ngates:\n  - latency: {p99: 50ms}\n")
-    ci.tell(report, tmp_path, recipe, "github")
+    ci.tell(left(report, tmp_path), recipe, "github")
     assert capsys.readouterr().err.startswith("::error file=r.yaml,line=3,")
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path / "elsewhere"))
-    ci.tell(report, tmp_path, recipe, "github")
+    ci.tell(left(report, tmp_path), recipe, "github")
     assert capsys.readouterr().err.startswith(f"::error file={recipe},line=3,")
     monkeypatch.delenv("GITHUB_WORKSPACE")
     for name in github:
         monkeypatch.delenv(name)
-    ci.tell(report, tmp_path, recipe, "github")
+    ci.tell(left(report, tmp_path), recipe, "github")
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -62,7 +62,7 @@ def test_each_gate_that_is_not_met_is_an_error_at_its_line(report: r.Report) -> 
     places = {"size": Place(Path("recipes/a, b.yaml"), 7), "latency p99": Place(Path("r.yaml"), 8)}
     (line,) = github.commands(failed(report, UNMET, OPEN), places)
     assert parsed(line) == Command(
-        "error", {"file": "recipes/a, b.yaml", "line": "7", "title": "size not met (int8)"}, "too large"
+        "error", {"file": "recipes/a, b.yaml", "line": "7", "title": "size not met (int8)"}, "too large (limit 1 MB)"
     )
 
 
@@ -72,7 +72,7 @@ def test_undecided_gates_are_warnings_where_the_run_is_inconclusive(report: r.Re
         failed(report, OPEN, met, verdict="inconclusive"), {"latency p99": Place(Path("r.yaml"), 8)}
     )
     assert parsed(line) == Command(
-        "warning", {"file": "r.yaml", "line": "8", "title": "latency p99 undecided (int8)"}, "too few"
+        "warning", {"file": "r.yaml", "line": "8", "title": "latency p99 undecided (int8)"}, "too few (limit 50 ms)"
     )
 
 

@@ -31,8 +31,8 @@ def tolerant(**tolerance: str) -> Champion:
     return Champion.model_validate({"model": "models:/net@champion", "tolerance": tolerance})
 
 
-def rung(beside: Beside | None = LEVEL, *, size: Size | None = Size(1000, 200, 5000, 50), **measured: Any) -> Trial:
-    measurement = replace(CHAMPION, size_bytes=size.size_bytes if size else 1, **measured)
+def rung(beside: Beside | None = LEVEL, *, size: Size = SERVED.model, **measured: Any) -> Trial:
+    measurement = replace(CHAMPION, size_bytes=size.size_bytes, **measured)
     return Trial("int8", measurement=measurement, model=size, beside=beside)
 
 
@@ -286,9 +286,7 @@ def test_counts_that_nobody_knows_are_undecided() -> None:
     assert (verdict.met, verdict.reason) == (None, "the champion's MACs are not known")
 
 
-@pytest.mark.parametrize(
-    ("memory", "met"), [(105_000, True), (105_001, False), (None, None), (50_000, True)]
-)
+@pytest.mark.parametrize(("memory", "met"), [(105_000, True), (105_001, False), (None, None), (50_000, True)])
 def test_memory_may_grow_by_the_tolerance(memory: int | None, met: Any) -> None:
     beside = replace(LEVEL, now=replace(CHAMPION, memory_bytes=memory, speedup=SAME))
     found = verdicts(ASKED, rung(beside), {"memory": {"max": "1GB"}})["champion memory"]

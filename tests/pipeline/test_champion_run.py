@@ -23,7 +23,7 @@ from compressor.pipeline import Request, prepare, publish, run
 from compressor.plan import Job
 
 pytestmark = registered.NOISE
-INT8 = "rungs: [{name: int8, stages: [{quantize: {scheme: static}}]}]\nlimits: {measure: 300ms}\n"
+INT8 = "rungs: [{name: int8, stages: [{quantize: {scheme: static}}]}]\nlimits: {measure: 3s}\n"
 PLAIN = f"{INT8}gates: [{{accuracy: {{max_drop: 8%}}}}]\n"
 SIZED = f"{INT8}gates: [{{accuracy: {{max_drop: 8%}}}}, {{size: {{max: 5MB}}}}]\n"
 HALF = "baseline: {model: 'models:/net@champion', tolerance: {speed: 100%}}\n"
@@ -126,7 +126,9 @@ def test_a_version_that_is_slower_is_refused(go: Run, uri: str, model: Path) -> 
 def right(path: Path, options: str, data: Path, chosen: np.ndarray) -> float:
     """Give the share of labels that a model's argmax is, by ONNX Runtime and numpy alone."""
     archive = np.load(data)
-    logits = np.concatenate([whole_run.opened(path, options).run(None, {"x": x[None]})[0] for x in archive["x"][chosen]])
+    logits = np.concatenate(
+        [whole_run.opened(path, options).run(None, {"x": x[None]})[0] for x in archive["x"][chosen]]
+    )
     return float((logits.argmax(axis=1) == archive["label"][chosen]).mean())
 
 
@@ -338,9 +340,7 @@ def test_where_somebody_else_moves_the_alias_meanwhile_a_candidate_is_left(
     assert formats.read(done.folder / "report.json").registry == found
 
 
-def test_a_run_elsewhere_registers_a_candidate_and_says_so(
-    go: Run, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_elsewhere_registers_a_candidate_and_says_so(go: Run, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cpu_name", lambda: "A Laptop [7]")
     ended = go(f"{PLAIN}proved_on: 'A Server*'\n")
     assert ended.code == 0

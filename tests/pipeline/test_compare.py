@@ -263,7 +263,7 @@ def test_sessions_that_are_opened_to_plan_are_closed(model: Path, monkeypatch: p
 
     monkeypatch.setattr(runtime.Loaded, "close", closing)
     agreed(model, damaged(model), f"others: [{{batch: 2}}]\n{SHORT}")
-    assert len(closed) == 3, "one for the points, and one of each model that must agree with itself"
+    assert len(closed) == 4, "one for the points, one that is timed, and one of each model that must agree with itself"
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,10 @@ def test_rungs_that_were_not_climbed_are_named(made: dict[str, Path], tmp_path: 
 
 @pytest.mark.parametrize(("proved_on", "fits"), [("*", True), ("A CPU*", True), ("another", False)])
 def test_a_report_from_other_hardware_is_refused_unless_that_is_asked_for(
-    made: dict[str, Path], tmp_path: Path, proved_on: str, fits: bool  # noqa: FBT001
+    made: dict[str, Path],
+    tmp_path: Path,
+    proved_on: str,
+    fits: bool,  # noqa: FBT001
 ) -> None:
     path = edited(
         made["pass"], tmp_path, lambda report: replace(report, environment=replace(report.environment, cpu="a cpu"))
@@ -258,7 +261,11 @@ def against(model: str, speed: str = "2%") -> str:
     ("ratio", "tolerance", "met"), [(1.5, "2%", True), (0.8, "2%", False), (0.8, "30%", True), (0.8, "0%", False)]
 )
 def test_a_rung_is_judged_beside_the_champion_again(
-    made: dict[str, Path], tmp_path: Path, ratio: float, tolerance: str, met: bool  # noqa: FBT001
+    made: dict[str, Path],
+    tmp_path: Path,
+    ratio: float,
+    tolerance: str,
+    met: bool,  # noqa: FBT001
 ) -> None:
     path = edited(made["pass"], tmp_path, lambda report: held(report, ratio))
     for model in ("models:/net@champion", "models:/net/3", "models:/net/latest"):
@@ -327,11 +334,11 @@ def test_the_command_exits_with_the_verdict_and_writes_nothing_else(made: dict[s
     path = edited(run / "report.json", run, lambda report: bounded(report, P99))
     before[path] = path.read_bytes()
     found = {sla: command(path, "--sla", sla).code for sla in ("60ms", "40ms", "28ms")}
-    assert found == {"60ms": 0, "40ms": 4, "28ms": 3}
+    assert found == {"60ms": 0, "40ms": 0, "28ms": 3}
     junit = tmp_path / "junit.xml"
     ended = command(path, "--sla", "28ms", "--junit", junit, "--json")
     assert ended.code == 3
-    assert json.loads(ended.out[ended.out.index("\n{") :])["verdict"] == "fail"
+    assert json.loads(ended.out[ended.out.index("{") :])["verdict"] == "fail"
     (suite,) = ET.parse(junit).getroot().iter("testsuite")  # noqa: S314 - our own
     assert int(suite.get("failures", "0")) > 0
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
