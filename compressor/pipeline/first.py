@@ -101,9 +101,26 @@ def _reported(source: str, wanted: Wanted) -> First:
         files=files,
         original=wanted.original or run / _baseline(source, report).files[0].path,
         places=subject.beside(run),
-        registry=wanted.registry or (known.uri if known else None),
+        registry=wanted.registry or (_own(known.uri, path) if known else None),
         model=known.model if known and found.trial.rung == report.chosen else None,
         version=known.version if known and found.trial.rung == report.chosen else None,
+    )
+
+
+def _own(uri: str, report: Path) -> str:
+    """Give the registry that a report names, if it is a file or the one that this machine uses.
+
+    Raises:
+        InputError: It is another server, which would get whatever this machine logs in with.
+    """
+    usual = registry.locate(None, Path("reports"))
+    if usual and registry.public(usual, usual) == uri:
+        return usual
+    if uri.startswith("sqlite:"):
+        return uri
+    raise InputError(
+        f"{report}: is recorded at {registry.public(uri, uri)}, which is not this machine's registry: give --registry "
+        f"with it to record there, or --registry none"
     )
 
 

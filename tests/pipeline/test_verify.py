@@ -21,6 +21,7 @@ from whole_run import Ended
 
 from compressor import formats, gates, machine, registry, workspace
 from compressor.gates import speed
+from compressor.pipeline import first
 from compressor.records import Artifact, File, Report
 
 pytestmark = registered.NOISE
@@ -220,6 +221,26 @@ def test_a_run_without_a_registry_is_proved_without_one(go: Command, prove: Comm
     assert proof.report["registry"] is None
     assert proof.report["verifies"]["version"] is None
     assert not (tmp_path / "proofs0" / "mlflow.db").exists()
+
+
+def test_a_server_that_only_a_report_names_is_not_asked(
+    go: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, away = report_of(go()), "https://registry.example.org"
+
+    def moved(report: Report) -> Report:
+        assert report.registry
+        return replace(report, registry=replace(report.registry, uri=away))
+
+    edited(path, moved)
+    found = first._reported(str(path), first.Wanted(registry="none"))
+    assert found.registry == "none"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"https://me:secret@{away.removeprefix('https://')}")
+    assert first._reported(str(path), first.Wanted()).registry == f"https://me:secret@{away.removeprefix('https://')}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
+    ended = whole_run.compress("verify", path, "--output", tmp_path / "proofs")
+    assert ended.code == 2
+    assert f"is recorded at {away}, which is not this machine's registry: give --registry" in ended.err
 
 
 def test_what_was_not_registered_yet_is_registered_once_it_is_proved(go: Command, prove: Command, uri: str) -> None:
