@@ -76,7 +76,8 @@ class Champion(BaseModel, frozen=True, extra="forbid"):
         return 1 / (1 + self.tolerance.speed)
 
     def _speed(self, beside: Beside) -> Iterator[Verdict]:
-        if beside.now is None:  # an engine for another device: nothing was timed
+        if beside.now is None:  # an engine for another device
+            yield _undecided("speed", "nothing was timed here: prove it where it will serve", "x")
             return
         speedup = beside.now.speedup
         yield not_slower(speedup, 1 + self.tolerance.speed) if speedup else _undecided("speed", _UNPAIRED, "x")

@@ -52,7 +52,10 @@ class Judge:
         """Ask whether a trial that meets every gate is worse than the champion, if one is named."""
         if self.champion is None or not choose.passed(trial):
             return trial
-        return replace(trial, verdicts=(*trial.verdicts, *self.champion.judge(self.gates, served, trial)))
+        verdicts = self.champion.judge(self.gates, served, trial)
+        if not (self.scheme.here or self.compiled):
+            verdicts = gates.elsewhere(verdicts, self.scheme.name)
+        return replace(trial, verdicts=(*trial.verdicts, *verdicts))
 
 
 def previous(trials: Sequence[Trial]) -> Trial:

@@ -177,9 +177,10 @@ def test_too_few_pairs_decide_nothing() -> None:
     )
 
 
-def test_what_was_built_for_a_device_that_is_not_here_is_judged_by_its_score_alone() -> None:
+def test_what_was_built_for_a_device_that_is_not_here_is_undecided_in_speed() -> None:
     found = verdicts(ASKED, rung(Beside(champion_score=BEFORE, score=SCORE)), {"memory": {"max": "1GB"}})
-    assert list(found) == ["champion accuracy"]
+    assert list(found) == ["champion speed", "champion accuracy"]
+    assert found["champion speed"].met is None
 
 
 DROP = {"accuracy": {"max_drop": "0.5%"}}
