@@ -13,6 +13,7 @@ from compressor import records
 from compressor.gates.accuracy import Accuracy
 from compressor.gates.at import At, named
 from compressor.gates.budgets import Cost, Macs, Memory, Nodes, Parameters, Size, Startup
+from compressor.gates.champion import NAME as CHAMPION
 from compressor.gates.champion import Champion
 from compressor.gates.latency import PERCENTILES, Latency
 from compressor.gates.speed import (
@@ -49,6 +50,8 @@ __all__ = [
     "cost",
     "elsewhere",
     "implicit",
+    "is_scored",
+    "is_timed",
     "not_slower",
     "points",
     "proxied",
@@ -116,7 +119,7 @@ def unfit(gates: Sequence[Gate], metric: str) -> str | None:
 
 def elsewhere(verdicts: Sequence[Verdict], target: str) -> tuple[Verdict, ...]:
     """Give the verdicts as far as they hold on another machine: what rests on time is undecided there."""
-    return tuple(_elsewhere(verdict, target) if verdict.unit in _TIMED else verdict for verdict in verdicts)
+    return tuple(_elsewhere(verdict, target) if is_timed(verdict) else verdict for verdict in verdicts)
 
 
 def unmeasured(verdicts: Sequence[Verdict], why: str) -> tuple[Verdict, ...]:
@@ -129,11 +132,21 @@ def unmeasured(verdicts: Sequence[Verdict], why: str) -> tuple[Verdict, ...]:
 
 def proxied(verdicts: Sequence[Verdict], what: str) -> tuple[Verdict, ...]:
     """Give the verdicts of what another thing was measured for, which each of them says."""
-    runs = {"memory", *(verdict.gate for verdict in verdicts if verdict.unit in _TIMED)}
+    runs = {"memory", f"{CHAMPION} memory", *(verdict.gate for verdict in verdicts if is_timed(verdict))}
     return tuple(
         replace(verdict, reason=f"{verdict.reason} ({what})") if verdict.gate in runs else verdict
         for verdict in verdicts
     )
+
+
+def is_timed(verdict: Verdict) -> bool:
+    """Tell whether a verdict rests on how fast something ran."""
+    return verdict.unit in _TIMED
+
+
+def is_scored(verdict: Verdict) -> bool:
+    """Tell whether a verdict rests on the evaluation samples."""
+    return verdict.gate in {"accuracy", f"{CHAMPION} accuracy"}
 
 
 def implicit(trial: Trial, rivals: Sequence[Trial]) -> tuple[Verdict, ...]:

@@ -17,24 +17,26 @@ from pydantic_core import CoreSchema
 from compressor.gates.accuracy import Accuracy
 from compressor.gates.budgets import Macs, Memory, Nodes, Parameters, Size, Startup, within
 from compressor.gates.speed import LONGER, not_slower
-from compressor.records import Beside, Bound, Measurement, Served, Trial, Verdict
+from compressor.records import REGISTERED, Beside, Bound, Measurement, Score, Served, Trial, Verdict, VersionName
 from compressor.units import Fraction, human_ms, write_fraction
 
 NAME = "champion"
 """The first word of every verdict on a rung beside the champion."""
-_SCHEME = "models:/"
-_DEFAULT = Accuracy(max_drop="1%")
+_MAX_DROP = 0.01
+"""Where the accuracy gate asks for a least value alone, which does not keep what is served from becoming worse."""
 _UNPAIRED = f"too few pairs with the champion were measured: {LONGER}"
 _APART = "the rung was not held against the champion: run again, so that both are measured here"
 _BUDGETS = (Size, Macs, Parameters, Nodes)
+_SAY = "tolerance: {accuracy: 5%}"
 _EXACT = 10**6  # as a float 100 and 15 % are less than 115
 
 
 class Tolerance(BaseModel, frozen=True, extra="forbid"):
     """How much worse than the champion a rung may be: shares of the champion's own value, of accuracy in points.
 
-    `speed` is how much longer an inference may take. `accuracy` unset: what the accuracy gate allows. The others are
-    asked only where the recipe has a gate of that name.
+    `speed` is how much longer an inference may take. `accuracy` unset: what the accuracy gate allows, else 1 %; of a
+    metric that exceeds 1, such as sqnr, it is a share of the champion's value, too. The others are asked only where the
+    recipe has a gate of that name.
     """
 
     speed: Fraction = 0.02
@@ -71,30 +73,43 @@ class Champion(BaseModel, frozen=True, extra="forbid"):
         )
         return tuple(replace(verdict, gate=f"{NAME} {verdict.gate}") for verdict in found)
 
+    def unfit(self, asked: Sequence[BaseModel], metric: str) -> str | None:
+        """Say why a built-in metric cannot show the drop that is allowed beside the champion; None where it can."""
+        gate = self._drop(asked)
+        if self.tolerance.accuracy is not None or not gate.unfit(metric):
+            return None
+        return f"{metric} is no share, of which 1 % could be lost: say how much of the champion's, as {_SAY}"
+
     def slowest(self) -> float:
         """Give the speed-up over the champion that a rung must have at the least."""
         return 1 / (1 + self.tolerance.speed)
 
     def _speed(self, beside: Beside) -> Iterator[Verdict]:
-        if beside.now is None:  # an engine for another device
-            yield _undecided("speed", "nothing was timed here: prove it where it will serve", "x")
+        if beside.now is None:
+            yield _undecided("speed", _untimed(beside), "x")
             return
         speedup = beside.now.speedup
         yield not_slower(speedup, 1 + self.tolerance.speed) if speedup else _undecided("speed", _UNPAIRED, "x")
 
     def _accuracy(self, asked: Sequence[BaseModel], beside: Beside) -> Iterator[Verdict]:
-        gate = next((gate for gate in asked if isinstance(gate, Accuracy)), _DEFAULT)
-        most = gate.max_drop if self.tolerance.accuracy is None else self.tolerance.accuracy
-        if most is None:  # only a least value is asked, which a gate of its own judges
-            return
         if beside.score is None:
             yield _undecided("accuracy", beside.unscored)
             return
         if beside.champion_score and not math.isfinite(beside.champion_score.value):
             yield _undecided("accuracy", f"{beside.champion_score.metric} of the champion is not a finite number")
             return
-        before, now = (Trial(NAME, score=score) for score in (beside.champion_score, beside.score))
-        yield gate.model_copy(update={"max_drop": most, "min": None}).judge(before, now)
+        before, now = Trial(NAME, score=beside.champion_score), Trial(NAME, score=beside.score)
+        whole = beside.champion_score.value if beside.champion_score else 1.0
+        if self.tolerance.accuracy is not None and whole > 1 and not beside.score.relative:
+            before, now = Trial(NAME), Trial(NAME, score=_as_share(beside.score, whole))
+        yield self._drop(asked).judge(before, now)
+
+    def _drop(self, asked: Sequence[BaseModel]) -> Accuracy:
+        """Give the gate on the drop from the champion's score: that of the recipe, less what is no drop."""
+        gate = next((gate for gate in asked if isinstance(gate, Accuracy)), Accuracy(max_drop="1%"))
+        allowed = (self.tolerance.accuracy, gate.max_drop, _MAX_DROP)
+        most = next(share for share in allowed if share is not None)
+        return gate.model_copy(update={"max_drop": most, "min": None})
 
     def _budgets(self, asked: Sequence[BaseModel], served: Served, now: Trial) -> Iterator[Verdict]:
         """Judge what is counted: of the files, or of the graph."""
@@ -114,13 +129,13 @@ class Champion(BaseModel, frozen=True, extra="forbid"):
 
     def _spent(self, asked: Sequence[BaseModel], beside: Beside) -> Iterator[Verdict]:
         """Judge what a fresh process takes."""
-        if beside.champion is None or beside.now is None:
-            return
+        then, now = beside.champion, beside.now
         if any(isinstance(gate, Memory) for gate in asked):
-            memory = beside.champion.memory_bytes, beside.now.memory_bytes
-            yield self._within("memory", *memory, "bytes of memory")
+            memory = (then.memory_bytes, now.memory_bytes) if then and now else None
+            untimed = _undecided("memory", _untimed(beside), "B")
+            yield self._within("memory", *memory, "bytes of memory") if memory else untimed
         if any(isinstance(gate, Startup) for gate in asked):
-            yield self._start(beside.champion, beside.now)
+            yield self._start(then, now) if then and now else _undecided("startup", _untimed(beside), "ms")
 
     def _within(self, name: str, before: int | None, now: int | None, what: str) -> Verdict:
         tolerance: float = getattr(self.tolerance, name)
@@ -152,10 +167,7 @@ class Champion(BaseModel, frozen=True, extra="forbid"):
     @field_validator("model")
     @classmethod
     def _check_named(cls, model: str) -> str:
-        name = model.removeprefix(_SCHEME)
-        if not (model.startswith(_SCHEME) and all(name.partition("@" if "@" in name else "/")[::2])):
-            raise ValueError(f"expected {_SCHEME}NAME@ALIAS or {_SCHEME}NAME/VERSION, found {model!r}")
-        return model
+        return str(VersionName.read(model))
 
     @model_validator(mode="before")
     @classmethod
@@ -166,11 +178,22 @@ class Champion(BaseModel, frozen=True, extra="forbid"):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Describe both spellings."""
-        return {"anyOf": [{"type": "string", "pattern": f"^{_SCHEME}.+"}, handler(schema)]}
+        return {"anyOf": [{"type": "string", "pattern": f"^{REGISTERED}.+"}, handler(schema)]}
 
 
 def _undecided(gate: str, reason: str, unit: str = "") -> Verdict:
     return Verdict(gate, None, None, None, None, None, reason, unit=unit)
+
+
+def _untimed(beside: Beside) -> str:
+    """Say why the two were not run together: an engine is for another device, or one of them cannot be run."""
+    return beside.failure or "nothing was timed here: prove it where it will serve"
+
+
+def _as_share(score: Score, whole: float) -> Score:
+    """Give a score whose drop is told as a share of a value, not in the metric's own unit."""
+    low, high = (None if bound is None else bound / whole for bound in (score.drop_low, score.drop_high))
+    return replace(score, drop=None if score.drop is None else score.drop / whole, drop_low=low, drop_high=high)
 
 
 def _spread(bound: Bound) -> str:

@@ -130,7 +130,7 @@ def _implies(bound: Bound, target: Target) -> bool:
         return False
     if bound.low_ms is not None and bound.low_ms > target.limit_ms:
         return bound.percentile <= target.percentile
-    # bursts were looked for above the limit of the bound; above a higher one there can be no more
+    # bursts were looked for above the bound's own limit: what lies above a higher one is a part of that
     looked = bound.limit_ms is not None and bound.limit_ms <= target.limit_ms
     proved = looked and bound.high_ms is not None and bound.high_ms <= target.limit_ms and bound.steady is not False
     return proved and bound.percentile >= target.percentile

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compressor import formats, gates, graph, runtime, workspace
+from compressor import formats, gates, graph, registry, runtime, workspace
 from compressor.bench.load import Closed
 from compressor.errors import InputError, RungError
 from compressor.pipeline import measuring, subject
@@ -30,7 +30,7 @@ _RETRAINED = (
     "{} was made of another model, and {} compares with the original's outputs, which says nothing between the two: "
     "give labels"
 )
-_REPORT = Path("extra_files") / "report.json"
+_REPORT = Path(registry.REPORTS) / "report.json"
 
 
 @dataclass(frozen=True)
@@ -51,49 +51,55 @@ def contender(plan: Plan, steps: Steps, folder: Path, scoring: Scoring | None) -
         InputError: It is nothing that can be measured beside the model: an engine, or other inputs and outputs.
         MachineError: The registry does not answer.
     """
-    if plan.champion is None or plan.recipe.baseline is None:
+    if plan.champion is None:
         return None
-    source = f"models:/{plan.champion}"
+    version = plan.champion.version
+    source = str(version)
     with steps.of(source), _told_of(source, folder):
         found = yield from subject.resolve(source, plan.registry, folder / "champion", steps)
         model, files = (yield from steps.call(f"{_STEP}: open", _opened, found.path, plan)).value
         built = found.built(model, default(), plan.environment.cpus_usable)
         built = replace(built, artifact=replace(built.artifact, files=files))
         outputs = (yield from _outputs(steps, built, scoring, folder)) if scoring else None
-    name, _, version = plan.champion.rpartition("/")
     report = _report(found.path)
     served = Served(
-        source=plan.recipe.baseline.model,
-        name=name,
-        version=version,
+        source=source,
+        name=version.model,
+        version=version.wanted,
         model=_size(model, report),
         artifact=replace(built.artifact, files=tuple(_named(file, found.path.parent) for file in files)),
         original_sha256=report.model.sha256 if report else None,
+        asked=str(plan.champion.asked),
     )
     return Contender(served, built, outputs)
 
 
 @dataclass(frozen=True)
 class Contest:
-    """How rungs are held against the champion. `scene`: None where nothing is timed; `scoring`: where nothing scored.
+    """How rungs are held against the champion. `scoring`: None where nothing is scored.
 
     `original_sha256`: of the model that the rungs are made of.
     """
 
     champion: Contender
-    scene: Scene | None
+    scene: Scene
     scoring: Scoring | None
     original_sha256: str
 
-    def held(self, steps: Steps, rung: str, built: Built, quality: tuple[Quality, Quality] | None) -> Work[Beside]:
+    def held(
+        self, steps: Steps, rung: str, built: Built, quality: tuple[Quality, Quality] | None, *, timed: bool
+    ) -> Work[Beside]:
         """Hold a rung against the champion; `quality` is of the original and the rung."""
         if _is_same(self.champion.built, built):
             return Beside(same=True)
         found = yield from self._scored(steps, rung, quality)
-        if self.scene is None:
+        if not timed:
             return found
         pair, name = (self.champion.built, built), f"{rung}: {_STEP}"
-        then, now = yield from measuring.side_by_side(steps, pair, self.scene, name)
+        try:
+            then, now = yield from measuring.side_by_side(steps, pair, self.scene, name)
+        except RungError as error:  # it costs the comparison, not the rung
+            return replace(found, failure=f"the rung and {self.champion.served.source} cannot be measured: {error}")
         return replace(found, champion=then, now=now)
 
     def _scored(self, steps: Steps, rung: str, quality: tuple[Quality, Quality] | None) -> Work[Beside]:
@@ -139,8 +145,8 @@ def _told_of(source: str, folder: Path) -> Iterator[None]:
 
 
 def _outputs(steps: Steps, built: Built, scoring: Scoring, folder: Path) -> Work[Recorded]:
-    arguments = (built, scoring.samples, folder, folder / "champion-outputs")
-    return (yield from steps.call(f"{_STEP}: score", judging.outputs_of, *arguments)).value
+    arguments = (built, scoring, folder, folder / "champion-outputs")
+    return (yield from steps.call(f"{_STEP}: score", judging.recorded, *arguments)).value
 
 
 def _opened(path: Path, plan: Plan) -> tuple[Model, tuple[File, ...]]:

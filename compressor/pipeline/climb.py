@@ -76,10 +76,17 @@ class _Climb:
         self.ended: BaseException | None = None
 
     def all(self, *, every: bool) -> Generator[Progress | Trial, None, None]:
-        """Climb rung after rung until one is enough, or to the top."""
+        """Climb rung after rung until one is enough, or to the top; only then the original meets the champion."""
         yield from self.trying.challenged()
         base = yield from self.baseline()
         yield self.known(base.trial)
+        yield from self.rungs(base, every=every)
+        if not any(map(choose.passed, self.trials[1:])):
+            quality, timed = (base.quality, base.quality), self.trying.timed()
+            self.trials[0] = yield from self.trying.contested(base.trial, base.built, quality, timed=timed)
+
+    def rungs(self, base: Base, *, every: bool) -> Generator[Progress | Trial, None, None]:
+        """Try the rungs in their order."""
         for rung in self.plan.recipe.rungs:
             if _needs_evaluation(rung) and choose.lacks_evaluation(self.trials):
                 return

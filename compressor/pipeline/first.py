@@ -15,10 +15,9 @@ from compressor.pipeline import choose, subject
 from compressor.pipeline.run import GOING_ON
 from compressor.pipeline.steps import Steps
 from compressor.recipe import Recipe
-from compressor.records import Artifact, Report, Trial, Work
+from compressor.records import REGISTERED, Artifact, Report, Trial, Work
 
-_REGISTERED = "models:/"
-_REPORT = Path("extra_files") / "report.json"
+_REPORT = Path(registry.REPORTS) / "report.json"
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def find(source: str, wanted: Wanted, folder: Path, steps: Steps) -> Work[First]
         InputError: It names nothing that was measured, or a file is not there or not what was measured.
         MachineError: The registry does not answer.
     """
-    if source.startswith(_REGISTERED):
+    if source.startswith(REGISTERED):
         found = yield from _registered(source, wanted, folder, steps)
     else:
         found = _reported(source, wanted)
@@ -66,16 +65,14 @@ def find(source: str, wanted: Wanted, folder: Path, steps: Steps) -> Work[First]
 def _registered(source: str, wanted: Wanted, folder: Path, steps: Steps) -> Work[First]:
     uri, pinned = registry.locate(wanted.registry, Path("reports")), None
     if uri is not None:  # an alias may move while files are fetched
-        pinned = (yield from steps.call("find", registry.find, uri, source.removeprefix(_REGISTERED))).value
-    exact = f"{_REGISTERED}{pinned}" if pinned else source
-    there = yield from subject.fetched(exact, wanted.registry, folder / "fetched", steps)
+        pinned = (yield from steps.call("find", registry.find, uri, subject.named(source))).value
+    there = yield from subject.fetched(str(pinned or source), wanted.registry, folder / "fetched", steps)
     if not (there / _REPORT).is_file() or pinned is None:
         raise InputError(f"{source}: holds no report, so that nobody knows how it was measured: name a report.json")
     report = formats.read(there / _REPORT)
     if wanted.rung not in {None, report.chosen}:
         raise InputError(f"{source}: holds {report.chosen} and no other rung: leave out --rung, or name a report.json")
     found = _of(source, report, report.chosen)
-    name, _, version = pinned.rpartition("/")
     files = {file.path: there / name for name, file in registry.placed(found.trial.artifacts).items()}
     original = wanted.original
     if original is None:
@@ -85,7 +82,7 @@ def _registered(source: str, wanted: Wanted, folder: Path, steps: Steps) -> Work
         raise InputError(
             f"{source}: its original, {report.model.name}, was not kept in the registry: name it with --original"
         )
-    return replace(found, files=files, original=original, registry=uri, model=name, version=version)
+    return replace(found, files=files, original=original, registry=uri, model=pinned.model, version=pinned.wanted)
 
 
 def _reported(source: str, wanted: Wanted) -> First:
@@ -108,15 +105,16 @@ def _reported(source: str, wanted: Wanted) -> First:
 
 
 def _own(uri: str, report: Path) -> str:
-    """Give the registry that a report names, if it is a file or the one that this machine uses.
+    """Give the registry that a report names, if it lies where a run puts it or is the one that this machine uses.
 
     Raises:
-        InputError: It is another server, which would get whatever this machine logs in with.
+        InputError: It is another server, which would get whatever this machine logs in with, or a file elsewhere.
     """
     usual = registry.locate(None, Path("reports"))
     if usual and registry.public(usual, usual) == uri:
         return usual
-    if uri.startswith("sqlite:"):
+    runs = report.parent.parent.parent  # beside which its registry lies by default
+    if registry.database(uri) == runs.parent / "mlflow.db":
         return uri
     raise InputError(
         f"{report}: is recorded at {registry.public(uri, uri)}, which is not this machine's registry: give --registry "

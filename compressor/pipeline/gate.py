@@ -14,6 +14,7 @@ from compressor.errors import InputError
 from compressor.pipeline import choose, raw
 from compressor.pipeline.judge import Judge, previous
 from compressor.pipeline.run import GOING_ON
+from compressor.pipeline.unlike import Unlike, unlike
 from compressor.recipe import BASELINE, Recipe, of_report
 from compressor.records import Report, Served, Trial
 
@@ -25,6 +26,36 @@ class Gated:
     path: Path
     recipe: Recipe
     any_hardware: bool = False
+
+
+@dataclass(frozen=True)
+class _Again:
+    """How trials are judged again: as in a run, but for what the recipe asks otherwise than it was measured."""
+
+    judge: Judge
+    served: Served | None
+    unlike: Unlike
+
+    def all(self, report: Report) -> tuple[Trial, ...]:
+        """Judge all trials in their order, since each is held against those before it."""
+        bare = replace(report.baseline, verdicts=())
+        trials: tuple[Trial, ...] = (report.baseline if bare.failure else self._judged(bare, ()),)
+        for trial in report.trials:
+            if trial.failure:
+                trials = (*trials, trial)
+                continue
+            now = self._judged(replace(trial, verdicts=()), trials)
+            trials = (*trials, self._contested(now))
+        if any(map(choose.passed, trials[1:])) or (report.verifies and report.trials):
+            return trials
+        return (self._contested(trials[0]), *trials[1:])
+
+    def _judged(self, trial: Trial, before: tuple[Trial, ...]) -> Trial:
+        rivals = (previous(before), before[0]) if before else ()
+        return self.unlike.over(self.judge.judged(trial, before[0] if before else None, rivals))
+
+    def _contested(self, trial: Trial) -> Trial:
+        return self.unlike.over(self.judge.contested(trial, self.served))
 
 
 def gate(asked: Gated) -> Report:
@@ -39,12 +70,14 @@ def gate(asked: Gated) -> Report:
     if report.unfinished == GOING_ON:
         raise InputError(f"{asked.path}: {report.unfinished}; wait for its end, or run again")
     _check_hardware(report, asked)
-    environment, recipe = report.environment, _as_measured(asked.recipe, report, asked.path)
+    environment, then = report.environment, of_report(report.recipe, str(asked.path))
+    recipe = _as_measured(asked.recipe, then)
     scheme = schemes.settled(recipe.target, environment.isa, saturates=environment.saturates)
     judge, served = Judge.of(recipe, scheme), _held_against(recipe, report)
     if _had_none(recipe, report):
         judge = replace(judge, champion=None)
-    trials = _judged(raw.against(report, asked.path.absolute().parent, recipe.gates), judge, served)
+    judging = _Again(judge, served, unlike(asked.recipe, then))
+    trials = judging.all(raw.against(report, asked.path.absolute().parent, recipe.gates))
     verdict, chosen = choose.proved(trials[-1]) if report.verifies else choose.outcome(trials[0], trials[1:])
     if report.unfinished and chosen in {None, BASELINE}:
         verdict, chosen = "inconclusive", None
@@ -65,41 +98,23 @@ def _check_hardware(report: Report, asked: Gated) -> None:
     )
 
 
-def _as_measured(recipe: Recipe, report: Report, path: Path) -> Recipe:
+def _as_measured(recipe: Recipe, then: Recipe) -> Recipe:
     """Give the gates of the recipe, and all else as it was when the report was made."""
-    then = of_report(report.recipe, str(path))
     return then.model_copy(update={"gates": recipe.gates, "baseline": recipe.baseline, "proved_on": recipe.proved_on})
 
 
 def _held_against(recipe: Recipe, report: Report) -> Served | None:
-    """Give the champion of a report, if it is the one that the recipe asks for; an alias stands for what it did."""
+    """Give the champion of a report, if it is the one that the recipe asks for, by the same alias or its number."""
     served = report.champion
     if served is None or recipe.baseline is None:
         return None
-    asked = recipe.baseline.model
-    versions = (f"models:/{served.name}/{version}" for version in (served.version, "latest"))
-    return served if asked.startswith(f"models:/{served.name}@") or asked in versions else None
+    return served if recipe.baseline.model in {served.asked, served.source} else None
 
 
 def _had_none(recipe: Recipe, report: Report) -> bool:
     """Tell whether there was no champion yet, when the run looked for the one that the recipe asks for."""
     then = (report.recipe.get("baseline") or {}).get("model")
     return report.champion is None and recipe.baseline is not None and recipe.baseline.model == then
-
-
-def _judged(report: Report, judge: Judge, served: Served | None) -> tuple[Trial, ...]:
-    """Judge all trials in their order, since each is held against those before it."""
-    bare = replace(report.baseline, verdicts=())
-    first = report.baseline if bare.failure else judge.contested(judge.judged(bare, None, ()), served)
-    trials: tuple[Trial, ...] = (first,)
-    for trial in report.trials:
-        if trial.failure:
-            trials = (*trials, trial)
-            continue
-        rivals = (previous(trials), trials[0])
-        now = judge.judged(replace(trial, verdicts=()), trials[0], rivals)
-        trials = (*trials, judge.contested(now, served))
-    return trials
 
 
 def _doubts(before: Report, now: Report, recipe: Recipe) -> Iterator[str]:

@@ -53,6 +53,8 @@ class Judge:
         if self.champion is None or not choose.passed(trial):
             return trial
         verdicts = self.champion.judge(self.gates, served, trial)
+        if trial.measurement and trial.measurement.proxy:
+            verdicts = gates.proxied(verdicts, trial.measurement.proxy)
         if not (self.scheme.here or self.compiled):
             verdicts = gates.elsewhere(verdicts, self.scheme.name)
         return replace(trial, verdicts=(*trial.verdicts, *verdicts))

@@ -60,23 +60,21 @@ def quality(built: Built, scoring: Scoring, before: score.Recorded | None, run: 
     Raises:
         InputError: The baseline is no better than guessing, or cannot be scored: a comparison would prove nothing.
     """
-    if scoring.exact:
-        built = _emulated(_rounded(built, run, folder))
-    recorded = yield from outputs_of(built, scoring.samples, run, folder / "real")
+    outputs = yield from recorded(built, scoring, run, folder)
     if before is None:
-        return Quality(recorded, _baseline_score(scoring, recorded))
-    recorded.check_like(before)
-    found = _candidate_score(scoring, before, recorded)
+        return Quality(outputs, _baseline_score(scoring, outputs))
+    outputs.check_like(before)
+    found = _candidate_score(scoring, before, outputs)
     if found and scoring.exact:
         found = replace(found, emulated=found.value)
     if found and scoring.saturates and not scoring.exact and graph.holds_qdq(run / built.artifact.files[0].path):
-        ideal = yield from outputs_of(_emulated(built), scoring.samples, run, folder / "exact")
+        ideal = yield from _outputs(_emulated(built), scoring, run, folder / "exact")
         exactly = scoring.score(before, ideal)
         found = replace(found, emulated=exactly.value if exactly else None)
     if not scoring.steady:
-        return Quality(recorded, found)
-    then, now = before.open(), recorded.open()
-    return Quality(recorded, found, score.errors(then, now), _unequal(then, now))
+        return Quality(outputs, found)
+    then, now = before.open(), outputs.open()
+    return Quality(outputs, found, score.errors(then, now), _unequal(then, now))
 
 
 def contrast(pair: tuple[Built, Built], scoring: Scoring, run: Path, folder: Path) -> Work[tuple[Quality, Quality]]:
@@ -85,10 +83,11 @@ def contrast(pair: tuple[Built, Built], scoring: Scoring, run: Path, folder: Pat
     return one, (yield from quality(pair[1], scoring, one.outputs, run, folder / "after"))
 
 
-def outputs_of(built: Built, samples: Samples, run: Path, folder: Path) -> Work[score.Recorded]:
-    """Run an artifact over the samples; its outputs lie in `folder`, which is made."""
-    folder.mkdir(parents=True)
-    return (yield from score.outputs(built.open(run), samples, folder))
+def recorded(built: Built, scoring: Scoring, run: Path, folder: Path) -> Work[score.Recorded]:
+    """Run an artifact over the samples, with exact arithmetic where that is asked; its outputs lie in `folder`."""
+    if scoring.exact:
+        built = _emulated(_rounded(built, run, folder))
+    return (yield from _outputs(built, scoring, run, folder / "real"))
 
 
 def contrasted(
@@ -109,6 +108,11 @@ def contrasted(
         return score.contrast(scoring.wanted, outputs, scoring.samples.labels(), original.open(), original.uneven)
     except InputError as error:
         raise RungError(str(error)) from error
+
+
+def _outputs(built: Built, scoring: Scoring, run: Path, folder: Path) -> Work[score.Recorded]:
+    folder.mkdir(parents=True)
+    return (yield from score.outputs(built.open(run), scoring.samples, folder))
 
 
 def _emulated(built: Built) -> Built:

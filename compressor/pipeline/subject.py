@@ -6,7 +6,6 @@ Another kind of source is a branch in `resolve`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +19,11 @@ from compressor.pipeline.built import Built
 from compressor.pipeline.steps import Steps
 from compressor.plan import Origin
 from compressor.recipe import Recipe
-from compressor.records import Artifact, File, Model, Report, Work
+from compressor.records import REGISTERED, Artifact, File, Model, Report, VersionName, Work
 from compressor.runtime.custom_ops import CUSTOM_OPS, SEPARATOR
 from compressor.runtime.session import CPU, PROVIDERS
 from compressor.samples import Preprocess
 
-_REGISTERED = "models:/"
 _SESSION, _REPORT, _ENGINES = "session.json", "report.json", "engine.json"
 _PARENTS = 3
 """Above a run's folder: that of the runs of one model, that of all runs, and the folder that holds them."""
@@ -129,10 +127,9 @@ def check_alike(before: Model, after: Model) -> None:
 
 
 def _resolved(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Subject]:
-    if source.startswith(_REGISTERED):
+    if source.startswith(REGISTERED):
         model = _report_or_model((yield from fetched(source, uri, folder, steps)))
-        name = re.split("[@/]", source.removeprefix(_REGISTERED))[0]
-        return Subject(source, model, _options(model.with_name(_SESSION)), Origin(name))
+        return Subject(source, model, _options(model.with_name(_SESSION)), Origin(named(source).model))
     path = Path(source).absolute()
     if path.is_dir():
         path = _report_or_model(path)
@@ -152,9 +149,21 @@ def fetched(source: str, uri: str | None, folder: Path, steps: Steps) -> Work[Pa
     if place is None:
         raise InputError(f"{source}: there is no registry to look in; give --registry URI")
     folder.mkdir(parents=True)
-    arguments = (place, source.removeprefix(_REGISTERED), folder)
+    arguments = (place, named(source), folder)
     found: Path = (yield from steps.call("fetch", registry.fetch, *arguments)).value
     return found
+
+
+def named(source: str) -> VersionName:
+    """Read the name of a registered version.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        return VersionName.read(source)
+    except ValueError as error:
+        raise InputError(f"{source}: {error}") from error
 
 
 def _report_or_model(folder: Path) -> Path:

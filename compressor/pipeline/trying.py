@@ -66,7 +66,7 @@ class Trying:
         """Fetch the champion, if the recipe names one."""
         found = yield from champion.contender(self.plan, self.steps, self.scratch, self.scoring)
         if found is not None and self.plan.recipe.baseline is not None:
-            scene = champion.scene(self.scene, self.plan.recipe.baseline) if self.timed() else None
+            scene = champion.scene(self.scene, self.plan.recipe.baseline)
             self.contest = Contest(found, scene, self.scoring, self.plan.model.sha256)
 
     def baseline(self, made: Assembly) -> Work[Base]:
@@ -77,8 +77,7 @@ class Trying:
         quality = yield from self._quality(BASELINE, made.runs, None)
         measurement = (yield from self._measurement(BASELINE, (made.runs,), quality)) if self.timed() else None
         trial = self._trial(BASELINE, Candidate(self.plan.model), made, (quality, measurement))
-        judged = self.judge.judged(trial, None, ())
-        return Base((yield from self._contested(judged, made.runs, (quality, quality))), made.runs, quality)
+        return Base(self.judge.judged(trial, None, ()), made.runs, quality)
 
     def rung(
         self, name: str, built: tuple[Candidate, Assembly], base: Base, previous: Trial, *, timed: bool
@@ -93,9 +92,11 @@ class Trying:
             found = quality, (yield from self._measurement(name, pair, quality)) if timed else None
         self._seen[key] = found
         judged = self.judge.judged(self._trial(name, candidate, made, found), base.trial, (previous, base.trial))
-        return (yield from self._contested(judged, made.runs, (base.quality, found[0])))
+        return (yield from self.contested(judged, made.runs, (base.quality, found[0]), timed=timed))
 
-    def _contested(self, trial: Trial, built: Built, quality: tuple[Quality | None, Quality | None]) -> Work[Trial]:
+    def contested(
+        self, trial: Trial, built: Built, quality: tuple[Quality | None, Quality | None], *, timed: bool
+    ) -> Work[Trial]:
         """Hold a trial that meets every gate against the champion."""
         if self.contest is None or not choose.passed(trial):
             return trial
@@ -103,7 +104,7 @@ class Trying:
         found = self._beside.get(key)
         if found is None:
             both = (original, now) if original and now else None
-            found = yield from self.contest.held(self.steps, trial.rung, built, both)
+            found = yield from self.contest.held(self.steps, trial.rung, built, both, timed=timed)
         self._beside[key] = found
         told = champion.doubt(self.contest.champion, built)
         self.warnings = tuple(dict.fromkeys((*self.warnings, *([told] if told else []))))

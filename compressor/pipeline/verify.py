@@ -92,6 +92,11 @@ def _planned(asked: Proof, found: First, steps: Steps) -> Work[Plan]:
     origin = Origin(report.model.name, found.places, subject.prepared(report, asked.source))
     job = Job(found.original, recipe, asked.reports, folder, compressed=False, origin=origin)
     settled: Plan = (yield from steps.call("plan", plan.make, job)).value
+    if recipe.baseline and settled.champion is None and (served := report.champion):
+        raise InputError(
+            f"{asked.source}: was held against {served.source}, asked for as {recipe.baseline.model}, and nothing has "
+            "that alias now: give it to a version, or name one with --against"
+        )
     if settled.model.sha256 != report.model.sha256:
         raise InputError(
             f"{found.original}: is not the model that {asked.source} was made of (another sha256): name that one with "
@@ -121,7 +126,7 @@ def _recipe(asked: Proof, found: First) -> Recipe:
         "registry": Registry(uri=found.registry or "none", name=found.model or recipe.registry.name),
         "custom_ops": (),
         "target": schemes.AUTO if _was_own(found) else recipe.target,
-        "baseline": recipe.baseline and recipe.baseline.model_copy(update={"model": _champion(recipe)}),
+        "baseline": recipe.baseline and recipe.baseline.model_copy(update={"model": _champion(found)}),
     }
     return override(recipe.model_copy(update=update), asked.given)
 
@@ -134,10 +139,14 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def _champion(recipe: Recipe) -> str:
-    """Name what is served now, in the place of the version that was served when the report was made."""
-    name = recipe.baseline.model.removeprefix("models:/").partition("/")[0].partition("@")[0] if recipe.baseline else ""
-    return f"models:/{name}@champion"
+def _champion(found: First) -> str | None:
+    """Name what has the alias now that was asked for, in the place of the version that had it then."""
+    served = found.report.champion
+    if served is None:  # there was none yet
+        return found.recipe.baseline.model if found.recipe.baseline else None
+    name = subject.named(served.asked or served.source)
+    followed = name.is_alias and name.wanted != registry.CANDIDATE  # which may be what is to be proved
+    return str(name if followed else subject.named(served.source))
 
 
 def _check_target(source: str, found: First, recipe: Recipe) -> None:
@@ -169,9 +178,12 @@ def _tried(
     given = Making(settled, place, steps).given
     arguments = (engine, settled.model, place.run / "artifacts" / BASELINE, given)
     base = yield from trying.baseline((yield from steps.call(f"{BASELINE}: build", work.build, *arguments)).value)
-    yield base.trial
     if name == BASELINE:
-        return (base.trial,)
+        quality = base.quality, base.quality
+        alone = yield from trying.contested(base.trial, base.built, quality, timed=trying.timed())
+        yield alone
+        return (alone,)
+    yield base.trial
     candidate, made = yield from _copied(found, settled, place, steps)
     timed = trying.timed(_engine(found, settled))
     trial = yield from trying.rung(name, (candidate, made), base, base.trial, timed=timed)

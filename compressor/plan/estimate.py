@@ -115,6 +115,8 @@ def estimate(recipe: Recipe, scale: Scale) -> Estimate:
     for rung in recipe.rungs:
         rungs.append(_stages_s(rung, known, scale) + _tried_s(recipe, scale, paired=True))
         known |= {rung.stages[: last + 1] for last in range(len(rung.stages))}
+    if rungs:  # after the last, the original has its turn
+        rungs[-1] += _contest_s(recipe, scale)
     longest_s = float("inf") if recipe.limits.run is None else recipe.limits.run
     return _cut(tried, rungs, longest_s)
 
@@ -146,8 +148,15 @@ def _tried_s(recipe: Recipe, scale: Scale, *, paired: bool) -> float:
     starts_s = _START_S * gates.starts(recipe.gates)
     measured_s = _measure_s(recipe, scale.call_s, paired=paired)
     others_s = sum(_measure_s(recipe, scale.call_s * times, paired=False) for times in scale.others)
-    contest_s = 2 * starts_s + _measure_s(recipe, scale.call_s, paired=True) if recipe.baseline else 0.0
+    contest_s = _contest_s(recipe, scale) if paired else 0.0
     return _CHILD_S + scored_s + starts_s + measured_s + others_s + contest_s
+
+
+def _contest_s(recipe: Recipe, scale: Scale) -> float:
+    """Estimate what it takes to hold one model against the champion."""
+    if recipe.baseline is None or not scale.timed:
+        return 0.0
+    return 2 * _START_S * gates.starts(recipe.gates) + _measure_s(recipe, scale.call_s, paired=True)
 
 
 def _measure_s(recipe: Recipe, call_s: float, *, paired: bool) -> float:

@@ -17,6 +17,7 @@ from compressor.engines.tensorrt.profiles import Profile
 from compressor.errors import InputError
 from compressor.export import Source
 from compressor.plan import champions, data, original
+from compressor.plan.champions import Pinned
 from compressor.plan.data import Files, Origin, Sets
 from compressor.plan.dims import at_batch, settle
 from compressor.plan.estimate import ways
@@ -71,7 +72,7 @@ class Plan:
     environment: Environment
     scheme: Scheme
     registry: str | None  # with its password, if it has one; the recipe has none
-    champion: str | None  # NAME/VERSION of what no rung may be worse than
+    champion: Pinned | None  # what no rung may be worse than
     call_s: float  # the median of a few calls of the original; 0 where nothing is scored
     ways: int  # of quantizing that are tried where the recipe leaves it open
     warnings: tuple[str, ...]
@@ -93,8 +94,7 @@ def make(job: Job) -> Plan:
     model, shapes = _shaped(job, recipe, unshaped, files)
     sets = _sets(job)(files, recipe, model, shapes)
     first = original.seen(recipe, model, sets) if job.scored else original.runs(model, sets)
-    if first.metric and (reason := gates.unfit(recipe.gates, first.metric)):
-        raise InputError(f"recipe.gates: {reason}")
+    _check_fit(recipe, first.metric)
     stated, notes = points(files, recipe, model, shapes)
     measured = (shapes, *(point.shapes for point in stated))
     engine = _engine(recipe.engine, model, measured)
@@ -156,7 +156,7 @@ def _located(recipe: Recipe, folder: Path) -> Recipe:
     return recipe.model_copy(update=update)
 
 
-def _registered(job: Job) -> tuple[Recipe, str | None, str | None]:
+def _registered(job: Job) -> tuple[Recipe, str | None, Pinned | None]:
     """Settle where the run is recorded, make sure that it can be, and find the champion there; no password stays."""
     asked = job.recipe.registry
     uri = registry.locate(asked.uri, job.reports)
@@ -180,6 +180,14 @@ def _sets(job: Job) -> Callable[[Files | None, Recipe, Model, Shapes], Sets]:
     if not job.scored:
         return data.busying
     return data.sets if job.compressed else data.compared
+
+
+def _check_fit(recipe: Recipe, metric: str | None) -> None:
+    """Return if every drop that is asked can be seen in the metric, also beside the champion."""
+    if metric and (reason := gates.unfit(recipe.gates, metric)):
+        raise InputError(f"recipe.gates: {reason}")
+    if metric and recipe.baseline and (reason := recipe.baseline.unfit(recipe.gates, metric)):
+        raise InputError(f"recipe.baseline: {reason}")
 
 
 def _load(load: Load, folder: Path) -> Load:

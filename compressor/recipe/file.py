@@ -177,8 +177,9 @@ def _place(root: yaml.Node | None, name: str, location: Location) -> tuple[str, 
 def _unquoted(root: yaml.Node | None, problem: Mapping[str, Any]) -> str:
     """Say what is wrong, without values of the environment."""
     expected, mark, found = _said(problem).partition("found")
-    around = nodes.find(root, problem["loc"])
-    return expected + mark + (found if around is None else variables.hidden(found, around[1]))
+    if (around := nodes.find(root, problem["loc"])) is None:
+        return expected + mark + found
+    return variables.hidden(expected, around[1]) + mark + (variables.found(found, around[1]) if mark else "")
 
 
 def _few(lines: Iterator[str]) -> list[str]:

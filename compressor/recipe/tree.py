@@ -134,6 +134,14 @@ class Recipe(BaseModel, frozen=True, extra="forbid"):
     limits: Limits = Limits()
     registry: Registry = Registry()
 
+    @field_validator("version", mode="before")
+    @classmethod
+    def _no_truth(cls, version: object) -> object:
+        """Refuse `yes`, which Python takes for 1."""
+        if isinstance(version, bool):
+            raise ValueError(f"expected 1, found {version}")  # noqa: TRY004 - pydantic reports this kind
+        return version
+
     @field_validator("rungs")
     @classmethod
     def _names_differ(cls, rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:

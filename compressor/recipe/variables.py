@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import yaml
 from yaml.resolver import Resolver
 
 from compressor.errors import InputError
-from compressor.recipe.nodes import below, where
+from compressor.recipe.nodes import below, construct, where
 
 KEY = "environment"
 NAME = "[A-Za-z_][A-Za-z0-9_]*"
@@ -30,6 +30,7 @@ class Filled(yaml.ScalarNode):
     """A scalar in which values of the environment stand; `told` gives for each what the recipe says in its place."""
 
     told: Mapping[str, str]
+    written: str
 
 
 def listed(node: yaml.Node | None) -> tuple[str, ...]:
@@ -66,12 +67,16 @@ def filled(root: yaml.Node, names: Collection[str]) -> yaml.Node:
 
 
 def hidden(text: str, node: yaml.Node) -> str:
-    """Put the variables' names where a text quotes their values, which may be secret, of a node or any below it."""
-    told = {value: name for part in below(node) if isinstance(part, Filled) for value, name in part.told.items()}
-    for value, name in sorted(told.items(), key=lambda pair: -len(pair[0])):
-        for form in (value, repr(value)[1:-1]):
-            text = text.replace(form, name)
+    """Put what the recipe says where a text quotes values of variables, which may be secret, of a node or below it."""
+    told = {form: name for part in below(node) if isinstance(part, Filled) for form, name in _forms(part)}
+    for form, name in sorted(told.items(), key=lambda pair: -len(pair[0])):
+        text = text.replace(form, name)
     return text
+
+
+def found(text: str, node: yaml.Node) -> str:
+    """Give the end of a message that quotes what stands at a node: as the recipe says it, where that is a variable."""
+    return f" {node.written!r}" if isinstance(node, Filled) and node.told else hidden(text, node)
 
 
 def escaped(value: object) -> object:
@@ -109,8 +114,22 @@ def _scalar(node: yaml.Node, names: Collection[str]) -> yaml.Node:
         tag = Resolver().resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
         tag = _STR if tag in _NO_VALUES else tag
     made = Filled(tag, text, node.start_mark, node.end_mark, node.style)
-    made.told = told
+    made.told, made.written = told, node.value
     return made
+
+
+def _forms(node: Filled) -> Iterator[tuple[str, str]]:
+    """Give how a message may write what a scalar holds, and what to write in its place: YAML reads 0o17 as 15."""
+    for value, name in node.told.items():
+        yield from ((value, name), (repr(value)[1:-1], name))
+    if not node.told:  # only a default stands in it
+        return
+    try:
+        made = construct(node, node.start_mark.name)
+    except InputError:  # no value, and so in no message
+        return
+    if not isinstance(made, str | bool | None):
+        yield from ((str(made), node.written), (repr(made), node.written))
 
 
 def _value(match: re.Match[str], node: yaml.Node, names: Collection[str]) -> tuple[str, bool]:

@@ -1,4 +1,4 @@
-"""The values that flow through a run, in the order in which they arise: `flow`, `model`, `measured`, `report`.
+"""The values that flow through a run, in the order in which they arise: `named`, `flow`, `model`, `measured`, `report`.
 
 All are frozen; what is written to report.json is exactly `Report` and what it holds (schema_version 1: fields may be
 added, never changed or removed). Add a value where it arises.
@@ -43,6 +43,7 @@ from compressor.records.model import (
     Tensor,
     Tried,
 )
+from compressor.records.named import LATEST, REGISTERED, VersionName
 from compressor.records.report import (
     Benched,
     Compared,
@@ -60,7 +61,9 @@ from compressor.records.report import (
 )
 
 __all__ = [
+    "LATEST",
     "MINIMUM_EFFECT",
+    "REGISTERED",
     "Applied",
     "Array",
     "Artifact",
@@ -110,6 +113,7 @@ __all__ = [
     "Tried",
     "Verdict",
     "Verified",
+    "VersionName",
     "Work",
     "relayed",
 ]

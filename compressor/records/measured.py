@@ -223,12 +223,13 @@ class Failure:
 class Served:
     """The registered version that is served now, the champion: what a rung must not be worse than."""
 
-    source: str  # as the recipe names it
+    source: str  # by its number
     name: str
     version: str
     model: Size
     artifact: Artifact
     original_sha256: str | None = None  # of the model that it was made of
+    asked: str = ""  # as it was asked for, perhaps by an alias
 
 
 @dataclass(frozen=True)
@@ -245,6 +246,7 @@ class Beside:
     score: Score | None = None
     same: bool = False
     unscored: str = ""  # why there is no score
+    failure: str = ""  # why the two could not be measured together
 
 
 @dataclass(frozen=True)

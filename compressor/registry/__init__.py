@@ -9,16 +9,18 @@ from compressor.registry.entry import identity
 from compressor.registry.fetching import fetch, find
 from compressor.registry.history import Past, history
 from compressor.registry.originals import fetch_original
-from compressor.registry.place import Registry, check, locate, model_name, public
+from compressor.registry.place import Registry, check, database, locate, model_name, public
 from compressor.registry.recording import record
-from compressor.registry.serving import graph_file, placed
+from compressor.registry.serving import REPORTS, graph_file, placed
 
 __all__ = [
     "CANDIDATE",
+    "REPORTS",
     "Past",
     "Promoted",
     "Registry",
     "check",
+    "database",
     "fetch",
     "fetch_original",
     "find",

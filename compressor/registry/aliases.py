@@ -12,16 +12,16 @@ from typing import Any
 
 from compressor import machine
 from compressor.errors import CompressorError, InputError, MachineError
-from compressor.records import Report
-from compressor.registry import entry
-from compressor.registry.connection import connected, quoted
-from compressor.registry.place import check, database, public
+from compressor.records import Report, VersionName
+from compressor.registry import entry, versions
+from compressor.registry.connection import connected
+from compressor.registry.place import check, database, nowhere, public
 from compressor.registry.versions import Run
 
 CHAMPION, CANDIDATE = "champion", "candidate"
 ALIASES = (CHAMPION, CANDIDATE)
 NOTE = "compressor.note"
-"""The tag of a run that says why what it chose is no champion."""
+"""The tag of a version that says why it is no champion yet."""
 _VERDICT = "compressor.verdict"
 
 
@@ -37,7 +37,8 @@ class Promoted:
 def give(run: Run, name: str, version: str) -> None:
     """Give a version that met every gate its alias: champion, or candidate where that has to be proved elsewhere.
 
-    Where the recipe named a champion to compare with, the alias moves only from that very version.
+    Where the recipe named a champion to compare with, the alias moves only from that very version. On a server, which
+    knows no condition, that is what it was a moment before.
     """
     report = run.report
     if report.verdict != "pass":
@@ -45,7 +46,7 @@ def give(run: Run, name: str, version: str) -> None:
     champion = _held(run.client, name, CHAMPION)
     note = _kept(report, name, champion) if champion != version else ""
     if note:
-        run.client.set_tag(run.run_id, NOTE, note)
+        run.client.set_model_version_tag(name, version, NOTE, note)
         run.client.set_registered_model_alias(name, CANDIDATE, version)
     else:
         _crown(run.client, name, version)
@@ -60,24 +61,14 @@ def promote(uri: str, name: str, version: str, force: bool) -> Promoted:  # noqa
     """
     check(uri)
     if (file := database(uri)) and not file.exists():  # mlflow would create it
-        raise InputError(f"{name}: there is no registry at {public(uri, uri)}; name another one with --registry")
+        raise nowhere(name, uri)
     with connected(uri, partial(_refused, uri, name)) as client:
-        listed = client.search_model_versions(f"name = {quoted(name)}", max_results=1000)
-        found = next((each for each in listed if str(each.version) == version), None)
-        if found is None:
-            there = ", ".join(map(str, sorted(int(each.version) for each in listed))) or "none"
+        listed = {str(each.version): each for each in versions.every(client, name)}
+        if version not in listed:
+            there = ", ".join(reversed(listed)) or "none"
             raise InputError(f"{name}: has no version {version!r}; there is {there}")
-        verdict = _verdict(found.tags)
-        if verdict != "pass" and not force:
-            raise InputError(
-                f"{name} version {version}: its verdict is {verdict}, and only what met every gate is promoted; "
-                "--force promotes it all the same"
-            )
-        if _held(client, name, CANDIDATE) == version and not force:  # what is searched for comes without aliases
-            raise InputError(
-                f"{name} version {version}: is a candidate, which met every gate where it was measured, but not yet "
-                f"where it counts: `compress verify models:/{name}/{version}` there; --force promotes it all the same"
-            )
+        if (why := _doubt(listed[version].tags, name, version)) and not force:
+            raise InputError(f"{name} version {version}: {why}; --force promotes it all the same")
         before = _held(client, name, CHAMPION)
         _crown(client, name, version)
     return Promoted(name, version, before if before != version else None)
@@ -88,6 +79,8 @@ def _kept(report: Report, name: str, champion: str | None) -> str:
     proved_on = report.recipe.get("proved_on")
     if entry.is_proxied(report):
         return "its latency is that of a stand-in: prove it where it will serve, with `compress verify`"
+    if entry.is_elsewhere(report):
+        return f"made for {report.recipe['target']}, which was not here: prove it there, with `compress verify`"
     if proved_on and not machine.is_named(report.environment.cpu, proved_on):
         return f"measured on {report.environment.cpu}: prove it on {proved_on}, with `compress verify`"
     if not report.recipe.get("baseline"):
@@ -98,13 +91,20 @@ def _kept(report: Report, name: str, champion: str | None) -> str:
     return f"version {champion} is the champion now, beside which it was not measured: run again against it"
 
 
-def _verdict(tags: Mapping[str, str]) -> str:
-    """Give how a version did, where it was made and, if it did worse on each machine where it was verified, there."""
-    made = tags.get(_VERDICT, "unknown")
-    verified = [value for key, value in sorted(tags.items()) if key.startswith(entry.VERIFIED)]
-    if made == "pass" and verified and not any(value.startswith("pass") for value in verified):
-        return verified[-1]
-    return made
+def _doubt(tags: Mapping[str, str], name: str, version: str) -> str | None:
+    """Say why a version is not to be promoted: how it did where it was made, or verified last on some machine."""
+    if (made := tags.get(_VERDICT, "unknown")) != "pass":
+        return f"its verdict is {made}, and only what met every gate is promoted"
+    for key, value in sorted(tags.items()):
+        if key.startswith(entry.VERIFIED) and not value.startswith("pass"):
+            where = key.removeprefix(entry.VERIFIED)
+            return f"its verdict on {where} is {value}, and only what met every gate is promoted"
+    if NOTE in tags:
+        return (
+            "is a candidate, which met every gate where it was measured, but not yet where it counts "
+            f"({tags[NOTE]}): `compress verify {VersionName(name, version)}` there"
+        )
+    return None
 
 
 def _held(client: Any, name: str, alias: str) -> str | None:
@@ -115,6 +115,8 @@ def _held(client: Any, name: str, alias: str) -> str | None:
 
 def _crown(client: Any, name: str, version: str) -> None:
     client.set_registered_model_alias(name, CHAMPION, version)
+    if NOTE in client.get_model_version(name, version).tags:
+        client.delete_model_version_tag(name, version, NOTE)
     if _held(client, name, CANDIDATE) == version:
         client.delete_registered_model_alias(name, CANDIDATE)
 

@@ -13,7 +13,7 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any
 
-from compressor import workspace
+from compressor import schemes, workspace
 from compressor.records import Artifact, Measurement, Report, Trial
 from compressor.registry import serving
 
@@ -77,6 +77,16 @@ def is_proxied(report: Report) -> bool:
     trials = (report.baseline, *report.trials)
     chosen = [trial.measurement for trial in trials if trial.rung == report.chosen]
     return any(measurement is not None and measurement.proxy is not None for measurement in chosen)
+
+
+def is_elsewhere(report: Report) -> bool:
+    """Tell whether what was chosen is for another kind of machine, or for a device that it was never run on."""
+    trials = (report.baseline, *report.trials)
+    chosen = next((trial for trial in trials if trial.rung == report.chosen), None)
+    if chosen and any(artifact.is_engine for artifact in chosen.artifacts):
+        return chosen.measurement is None
+    target = report.recipe.get("target", schemes.AUTO)
+    return target not in {schemes.AUTO, schemes.of(report.environment.isa).name}
 
 
 def artifact_tags(artifacts: Sequence[Artifact]) -> dict[str, str]:

@@ -13,11 +13,9 @@ from typing import Any
 
 from compressor import workspace
 from compressor.errors import CompressorError, InputError, MachineError
-from compressor.registry import entry
-from compressor.registry.connection import connected, quoted
-from compressor.registry.place import check, database, public
-
-_MOST = 1000
+from compressor.registry import entry, versions
+from compressor.registry.connection import connected
+from compressor.registry.place import check, database, nowhere, public
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,15 @@ def history(uri: str, name: str) -> tuple[Past, ...]:
     """
     check(uri)
     if (file := database(uri)) and not file.exists():  # mlflow would create it
-        raise InputError(f"{name}: there is no registry at {public(uri, uri)}; name another one with --registry")
+        raise nowhere(name, uri)
     with connected(uri, partial(_refused, uri, name)) as client:
-        found = client.search_model_versions(f"name = {quoted(name)}", max_results=_MOST)
+        found = versions.every(client, name)
         if not found:
             names = sorted(each.name for each in client.search_registered_models(max_results=100))
             there = f"there is {', '.join(names)}" if names else "nothing is registered there"
             raise InputError(f"{name}: no model of that name has a version; {there}")
         aliases = client.get_registered_model(name).aliases
-        ordered = sorted(found, key=lambda version: int(version.version), reverse=True)
-        return tuple(_past(version, aliases, _metrics(client, version)) for version in ordered)
+        return tuple(_past(version, aliases, _metrics(client, version)) for version in found)
 
 
 def _metrics(client: Any, version: Any) -> Mapping[str, float]:

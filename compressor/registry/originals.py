@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from compressor.errors import CompressorError, MachineError
-from compressor.records import Report
+from compressor.records import Report, VersionName
 from compressor.registry.connection import connected
 from compressor.registry.place import public
 from compressor.registry.versions import Run
@@ -37,8 +37,8 @@ def keep(run: Run) -> None:
     run.client.set_tag(run.run_id, _KEEPS, sha256)
 
 
-def fetch_original(uri: str, version: str, folder: Path) -> Path | None:
-    """Give the folder with the original of a registered version, NAME/VERSION; None where nobody kept it.
+def fetch_original(uri: str, version: VersionName, folder: Path) -> Path | None:
+    """Give the folder with the original of a registered version by its number; None where nobody kept it.
 
     Meant for a child process: it imports mlflow and sets its URI.
 
@@ -48,8 +48,7 @@ def fetch_original(uri: str, version: str, folder: Path) -> Path | None:
     with connected(uri, partial(_refused, uri, version)) as client:
         from mlflow.artifacts import download_artifacts
 
-        name, _, number = version.rpartition("/")
-        run = client.get_run(client.get_model_version(name, number).run_id)
+        run = client.get_run(client.get_model_version(version.model, version.wanted).run_id)
         if (keeper := run.data.tags.get(_KEPT_BY)) is None:
             return None
         return Path(download_artifacts(run_id=keeper, artifact_path=_FOLDER, dst_path=str(folder)))
@@ -59,5 +58,5 @@ def _files(report: Report) -> list[str]:
     return [file.path for artifact in report.baseline.artifacts[:1] for file in artifact.files]
 
 
-def _refused(uri: str, version: str, reason: str) -> CompressorError:
-    return MachineError(f"models:/{version}: the registry {public(uri, uri)} does not give its original: {reason}")
+def _refused(uri: str, version: VersionName, reason: str) -> CompressorError:
+    return MachineError(f"{version}: the registry {public(uri, uri)} does not give its original: {reason}")

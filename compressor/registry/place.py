@@ -100,6 +100,11 @@ def database(uri: str) -> Path | None:
     return Path(uri.removeprefix(_SQLITE).partition("?")[0]).absolute() if uri.startswith(_SQLITE) else None
 
 
+def nowhere(name: str, uri: str) -> InputError:
+    """Give the error for a name that is looked up where no registry is."""
+    return InputError(f"{name}: there is no registry at {public(uri, uri)}; name another one with --registry")
+
+
 def public(text: str, uri: str = "") -> str:
     """Leave out users, passwords and queries of URIs, so that the text may stand in messages and reports.
 

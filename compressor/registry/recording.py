@@ -128,7 +128,7 @@ def _registration(client: Any, uri: str, report: Report, run: Any) -> Registrati
         return Registration(public(uri, uri), run.info.run_id, name, None, None)
     alias = next((alias for alias in aliases.ALIASES if alias in version.aliases), None)
     confirmed = version.run_id != run.info.run_id
-    note = run.data.tags.get(aliases.NOTE, "")
+    note = version.tags.get(aliases.NOTE, "")
     return Registration(public(uri, uri), run.info.run_id, name, str(version.version), alias, confirmed, note)
 
 

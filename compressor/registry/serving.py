@@ -29,6 +29,8 @@ PROVIDER_PACKAGES = {
 """By the first execution provider of a model of ONNX Runtime, what it needs; onnxruntime where it is not listed."""
 LOADER_FILE = "load.py"
 """The script that lies beside each artifact of a run and loads it as it was measured."""
+REPORTS = "extra_files"
+"""The folder in a version in which its reports lie; mlflow's own name for it."""
 _CPU = "CPUExecutionProvider"
 _MODEL_FILE = "model.onnx"  # where mlflow's onnx flavor looks
 _SCRIPT_FILE = "gpu_model.py"
@@ -158,7 +160,7 @@ def save_script(target: Path, model: Any, artifact: Artifact, described: Describ
     flavour["model_code_path"] = _SCRIPT_FILE  # mlflow 3.17 writes where it lay here
     flavour.pop("cloudpickle_version", None)  # written whether or not there is a pickle
     for path in described.reports:
-        workspace.copy(path, target / "extra_files" / path.name)
+        workspace.copy(path, target / REPORTS / path.name)
 
 
 def _providers(artifact: Artifact) -> list[str]:

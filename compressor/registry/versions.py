@@ -27,6 +27,7 @@ from compressor.registry.place import Registry
 _SESSION_FILE = "session.json"  # as in the folder of a run
 _CONTENT = "compressor.content"
 _STAGING = ".publish"
+_PAGE = 1000
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,16 @@ def served(trial: Trial) -> tuple[Artifact, ...]:
     """Give what a version holds of a rung: its ONNX artifact, or all of its engines, which are served together."""
     models = [artifact for artifact in trial.artifacts if artifact.files[0].path.endswith(".onnx")]
     return tuple(artifact for artifact in trial.artifacts if artifact.is_engine) or tuple(models[:1])
+
+
+def every(client: Any, name: str) -> tuple[Any, ...]:
+    """Give all versions of a model, which come without their aliases, the latest first."""
+    page = client.search_model_versions(f"name = {quoted(name)}", max_results=_PAGE)
+    found = list(page)
+    while page.token:
+        page = client.search_model_versions(f"name = {quoted(name)}", max_results=_PAGE, page_token=page.token)
+        found += page
+    return tuple(sorted(found, key=lambda version: int(version.version), reverse=True))
 
 
 def find(client: Any, name: str, number: str) -> Any:

@@ -16,10 +16,11 @@ import small
 import whole_run
 from whole_run import Ended
 
-from compressor import formats, gates, isolation, machine, recipe, registry
+from compressor import formats, gates, isolation, machine, recipe, registry, runtime, schemes
 from compressor.console import follow
+from compressor.errors import RungError
 from compressor.gates import speed
-from compressor.pipeline import Request, prepare, publish, run
+from compressor.pipeline import Request, champion, measuring, prepare, publish, quality, run
 from compressor.plan import Job
 
 pytestmark = registered.NOISE
@@ -247,6 +248,73 @@ def test_without_any_data_nothing_is_said_of_the_score(go: Run, model: Path) -> 
     assert verdicts(ended)["champion accuracy"]["reason"] == "no evaluation data: give --evaluation"
 
 
+def test_a_champion_that_crashes_costs_the_comparison_and_no_rung(
+    go: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go()
+    planted.worse(model, 0.05)
+
+    def crashing(*_arguments: Any, **_more: Any) -> Any:
+        raise RungError("the process was killed by SIGSEGV")
+        yield
+
+    monkeypatch.setattr(measuring, "side_by_side", crashing)
+    ended = go(f"{SIZED}{HALF}")
+    assert ended.code == 4
+    speed = verdicts(ended)["champion speed"]
+    assert (speed["met"], speed["reason"]) == (
+        None,
+        "the rung and models:/net/1 cannot be measured: the process was killed by SIGSEGV",
+    )
+    assert met(ended)["champion accuracy"] is True
+
+
+def test_the_original_meets_the_champion_only_where_no_rung_is_enough(
+    go: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go()
+    planted.worse(model, 0.05)
+    held: list[str] = []
+    contested = champion.Contest.held
+
+    def seen(self: Any, steps: Any, rung: str, *rest: Any, **more: Any) -> Any:
+        held.append(rung)
+        return contested(self, steps, rung, *rest, **more)
+
+    monkeypatch.setattr(champion.Contest, "held", seen)
+    assert go(f"{SIZED}{HALF}").code == 0
+    assert held == ["int8"]
+    held.clear()
+    strict = "baseline: {model: 'models:/net@champion', tolerance: {speed: 100%, size: 1%}}\n"
+    ended = go(f"{SIZED}{strict}", "--max-drop", "8%") if planted.bigger(model) else None
+    assert ended
+    assert held == ["int8", "baseline"]
+    assert {v["gate"] for v in ended.report["baseline"]["verdicts"]} >= {"champion size"}
+
+
+def test_of_another_machine_the_champion_is_scored_as_the_rungs_are(
+    go: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels of this CPU say nothing of a target elsewhere: both sides are of exact arithmetic."""
+    go()
+    planted.worse(model, 0.05)
+    opened: list[Any] = []
+    outputs = quality._outputs
+
+    def seen(built: Any, *rest: Any) -> Any:
+        opened.append(built.artifact.options)
+        return outputs(built, *rest)
+
+    monkeypatch.setattr(quality, "_outputs", seen)
+    there = next(name for name in ("arm-dotprod", "x86-vnni") if name != schemes.of(machine.isa()).name)
+    ended = go(f"{SIZED}{HALF}target: {there}\n")
+    assert len(opened) >= 3
+    assert all(runtime.emulated(options) == options for options in opened)
+    assert met(ended)["champion accuracy"] is True
+    assert met(ended)["champion speed"] is None
+    assert ended.code == 4
+
+
 @pytest.mark.parametrize(
     ("against", "told"),
     [
@@ -329,7 +397,8 @@ def test_where_somebody_else_moves_the_alias_meanwhile_a_candidate_is_left(
     asked = recipe.parse(f"{PLAIN}{HALF}registry: {{uri: '{uri}'}}", "r")
     request = Request(Job(model, asked, model.parent / "late", model.parent))
     settled = follow(prepare(request), quiet=True)
-    assert settled.champion == "net/1"
+    assert settled.champion is not None
+    assert str(settled.champion.version) == "models:/net/1"
     registry.promote(uri, "net", "2", force=False)
     done = follow(publish(follow(run(settled, request), quiet=True)), quiet=True)
     found = done.report.registry

@@ -238,7 +238,14 @@ def test_a_run_that_was_cut_short_chooses_no_baseline(
     assert (found.verdict, found.chosen) == (verdict, chosen)
 
 
-SERVED = Served("models:/net/3", "net", "3", Size(10**6, 1, 1, 1), Artifact("onnxruntime", "cpu", (), 0.0, {}))
+SERVED = Served(
+    "models:/net/3",
+    "net",
+    "3",
+    Size(10**6, 1, 1, 1),
+    Artifact("onnxruntime", "cpu", (), 0.0, {}),
+    asked="models:/net@champion",
+)
 
 
 def held(report: Report, ratio: float) -> Report:
@@ -268,7 +275,7 @@ def test_a_rung_is_judged_beside_the_champion_again(
     met: bool,  # noqa: FBT001
 ) -> None:
     path = edited(made["pass"], tmp_path, lambda report: held(report, ratio))
-    for model in ("models:/net@champion", "models:/net/3", "models:/net/latest"):
+    for model in ("models:/net@champion", "models:/net/3"):
         found = judged(path, against(model, tolerance))
         verdicts = {verdict.gate: verdict.met for verdict in found.trials[0].verdicts}
         assert verdicts["champion speed"] is met
@@ -276,7 +283,17 @@ def test_a_rung_is_judged_beside_the_champion_again(
         assert not any("not held against" in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize("model", ["models:/other@champion", "models:/net/2", "models:/other/3", "models:/ne@champion"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "models:/other@champion",
+        "models:/net@production",
+        "models:/net/latest",
+        "models:/net/2",
+        "models:/other/3",
+        "models:/ne@champion",
+    ],
+)
 def test_another_champion_than_the_one_of_the_run_decides_nothing(
     made: dict[str, Path], tmp_path: Path, model: str
 ) -> None:
@@ -284,6 +301,32 @@ def test_another_champion_than_the_one_of_the_run_decides_nothing(
     found = judged(path, against(model))
     assert (found.verdict, found.chosen) == ("inconclusive", None)
     assert f"{model}: the run was not held against it: run again by this recipe" in found.warnings
+
+
+@pytest.mark.parametrize(
+    ("more", "gates", "told"),
+    [
+        ("load: {poisson: {rate: 5/s}}", {"latency p50"}, "the recipe asks for the load Poisson arrivals 5/s"),
+        ("shapes: {x: 2x3x8x8}", {"latency p50", "accuracy"}, "the recipe asks for the shape of x 2x3x8x8, and"),
+        ("engine: {onnxruntime: {threads: 7}}", {"latency p50"}, "the recipe asks for engine.threads 7, and"),
+        ("engine: {tensorrt: {devices: [a10g]}}", {"latency p50"}, "asks for the engine tensorrt, and onnxruntime was"),
+        ("target: arm-dotprod", {"latency p50", "accuracy"}, "the recipe asks for the target arm-dotprod, and"),
+        ("data: {metric: f1}", {"accuracy"}, "the recipe asks for the metric f1, and top1 was measured"),
+        ("data: {evaluation: {path: other.npz}}", {"accuracy"}, "the evaluation samples other.npz, and net.npz was"),
+        ("data: {preprocess: {mean: [1]}}", {"accuracy"}, "the recipe asks for the preprocessing"),
+        ("seed: 3", set(), ""),
+        ("data: {evaluation: {path: net.npz}}", set(), ""),
+        ("load: closed", set(), ""),
+    ],
+)
+def test_what_the_recipe_asks_otherwise_than_it_was_measured_is_undecided(
+    made: dict[str, Path], more: str, gates: set[str], told: str
+) -> None:
+    found = judged(made["pass"], f"{GATES['pass']}\n{more}")
+    assert found.baseline.verdicts
+    for verdict in found.baseline.verdicts:
+        assert (verdict.met is None) is (verdict.gate in gates)
+        assert (told in verdict.reason) is (verdict.gate in gates) or not told
 
 
 def test_a_champion_that_the_run_never_saw_decides_nothing(made: dict[str, Path]) -> None:

@@ -92,6 +92,25 @@ def test_beside_the_champion_only_what_meets_every_other_gate_is_judged() -> Non
     assert not any("champion" in gate for gate in met(contested(AGAINST, LEVEL, SLOW)))
 
 
+def test_beside_the_champion_times_decide_nothing_for_another_machine() -> None:
+    there = schemes.by_name("arm-dotprod")
+    assert there is not None
+    asked = judge("gates: [{accuracy: {max_drop: 1%}}, {size: {max: 1kB}}]\nbaseline: models:/net@champion\n", there)
+    for beside in (LEVEL, WORSE):
+        found = asked.contested(asked.judged(rung(beside=beside), base(), ()), SERVED)
+        assert (met(found)["champion speed"], met(found)["champion accuracy"]) == (None, True)
+        assert "the target is arm-dotprod" in found.verdicts[2].reason
+
+
+def test_beside_the_champion_times_of_a_stand_in_say_so() -> None:
+    measured = replace(CHAMPION, score=SCORE, speedup=FAST, proxy="the graph on the CPU, not a10g")
+    asked = judge(AGAINST)
+    proxied = asked.contested(asked.judged(Trial("int8", measurement=measured, beside=LEVEL), base(), ()), SERVED)
+    told = {verdict.gate: verdict.reason for verdict in proxied.verdicts}
+    assert told["champion speed"].endswith("(the graph on the CPU, not a10g)")
+    assert "a10g" not in told["champion accuracy"]
+
+
 def test_where_no_champion_is_asked_for_none_is_judged() -> None:
     assert not any("champion" in gate for gate in met(contested(GATES, WORSE)))
 

@@ -243,6 +243,75 @@ def test_a_server_that_only_a_report_names_is_not_asked(
     assert f"is recorded at {away}, which is not this machine's registry: give --registry" in ended.err
 
 
+def test_a_database_that_only_a_report_names_is_not_written(
+    go: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = report_of(go())
+    run = tmp_path / "there" / "reports" / "net" / "run"
+    shutil.copytree(path.parent, run)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
+    for place, taken in ((tmp_path / "there" / "mlflow.db", True), (tmp_path / "victim.db", False)):
+        edited(run / "report.json", lambda report, place=place: _recorded_at(report, f"sqlite:///{place}"))  # type: ignore[misc]
+        if taken:
+            assert first._reported(str(run / "report.json"), first.Wanted()).registry == f"sqlite:///{place}"
+            continue
+        ended = whole_run.compress("verify", run / "report.json", "--output", tmp_path / "proofs")
+        assert ended.code == 2
+        assert f"is recorded at sqlite:///{place}, which is not this machine's registry" in ended.err
+        assert not place.exists()
+
+
+def _recorded_at(report: Report, uri: str) -> Report:
+    assert report.registry
+    return replace(report, registry=replace(report.registry, uri=uri))
+
+
+AGAINST = "baseline: {{model: 'models:/net{}', tolerance: {{speed: 100%}}}}\n"
+
+
+def test_the_alias_that_was_asked_for_is_followed(go: Command, prove: Command, uri: str, model: Path) -> None:
+    go(PLAIN)
+    client = registered.client(uri)
+    client.set_registered_model_alias("net", "production", "1")
+    planted.worse(model, 0.05)
+    run = go(ELSEWHERE + AGAINST.format("@production"))
+    assert run.report["champion"]["asked"] == "models:/net@production"
+    planted.worse(model, 0.05)
+    go(PLAIN)  # version 3 is the champion now, and not what is held against
+    proof = prove(report_of(run))
+    assert proof.report["champion"]["version"] == "1"
+    client.set_registered_model_alias("net", "production", "3")
+    assert prove(report_of(run)).report["champion"]["version"] == "3"
+    client.delete_registered_model_alias("net", "production")
+    gone = prove(report_of(run))
+    assert gone.code == 2
+    assert "models:/net@production: there is no such version" in gone.err
+    assert prove(report_of(run), "--against", "models:/net/1").report["champion"]["version"] == "1"
+
+
+def test_a_champion_that_is_gone_is_no_reason_to_ask_for_none(
+    go: Command, prove: Command, uri: str, model: Path
+) -> None:
+    go(PLAIN)
+    planted.worse(model, 0.05)
+    run = go(ELSEWHERE + AGAINST.format("@champion"))
+    registered.client(uri).delete_registered_model_alias("net", "champion")
+    gone = prove(report_of(run))
+    assert gone.code == 2
+    assert (
+        "was held against models:/net/1, asked for as models:/net@champion, and nothing has that alias now" in gone.err
+    )
+
+
+def test_a_version_that_was_asked_for_by_its_number_stays_it(go: Command, prove: Command, model: Path) -> None:
+    go(PLAIN)
+    planted.worse(model, 0.05)
+    run = go(ELSEWHERE + AGAINST.format("/1"))
+    planted.worse(model, 0.05)
+    go(PLAIN)
+    assert prove(report_of(run)).report["champion"]["version"] == "1"
+
+
 def test_what_was_not_registered_yet_is_registered_once_it_is_proved(go: Command, prove: Command, uri: str) -> None:
     run = go(ELSEWHERE, "--registry", "none", "--name", "net")
     proof = prove(report_of(run))

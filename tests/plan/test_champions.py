@@ -10,7 +10,8 @@ from found import ENVIRONMENT
 
 from compressor import machine, recipe, registry
 from compressor.errors import InputError
-from compressor.plan.champions import doubts, pinned
+from compressor.plan.champions import Pinned, doubts, pinned
+from compressor.records import VersionName
 
 ASKED = "baseline: {{model: {}, tolerance: {{speed: 5%}}}}\nregistry: {{name: net}}"
 
@@ -20,9 +21,9 @@ def asked(model: str) -> recipe.Recipe:
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def known(monkeypatch: pytest.MonkeyPatch) -> dict[VersionName, VersionName]:
     """Let a registry know these names only."""
-    names: dict[str, str] = {}
+    names: dict[VersionName, VersionName] = {}
     monkeypatch.setattr(registry, "find", lambda _uri, name: names.get(name))
     return names
 
@@ -33,11 +34,12 @@ def test_without_a_baseline_nothing_is_looked_up(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", ["net@champion", "net@production", "net/3", "net/latest", "other@champion"])
-def test_an_alias_becomes_the_version_that_it_stands_for(known: dict[str, str], name: str) -> None:
+def test_an_alias_becomes_the_version_that_it_stands_for(known: dict[VersionName, VersionName], name: str) -> None:
     model = name.replace("@", "/").partition("/")[0]
-    known[name] = f"{model}/3"
+    known[VersionName.read(f"models:/{name}")] = VersionName(model, "3")
     found, version = pinned(asked(f"models:/{name}"), "sqlite:///x.db")
-    assert version == f"{model}/3"
+    assert version is not None
+    assert (str(version.asked), str(version.version)) == (f"models:/{name}", f"models:/{model}/3")
     assert found.baseline is not None
     assert (found.baseline.model, found.baseline.tolerance.speed) == (f"models:/{model}/3", 0.05)
     assert found.model_copy(update={"baseline": None}) == asked(f"models:/{name}").model_copy(update={"baseline": None})
@@ -98,18 +100,28 @@ def test_letters_of_all_scripts_are_alike_in_both_cases() -> None:
     assert machine.is_named("ÄÖ\\d", "äö\\D")
 
 
+PINNED = Pinned(VersionName("net", "champion", is_alias=True), VersionName("net", "1"))
+
+
 @pytest.mark.parametrize(
     ("text", "champion", "told"),
     [
         ("seed: 0", None, []),
-        ("baseline: models:/net@champion", "net/1", []),
+        ("baseline: models:/net@champion", PINNED, []),
+        ("{baseline: models:/net@champion, load: {poisson: {rate: 5/s}}}", PINNED, ["models:/net/1: rungs are held"]),
+        (
+            "{baseline: models:/net@champion, gates: [{latency: {p99: 5ms, at: {batch: 8}}}]}",
+            PINNED,
+            ["models:/net/1: rungs are held against it one call after another"],
+        ),
+        ("{load: {poisson: {rate: 5/s}}}", None, []),
         ("baseline: models:/net@champion", None, ["models:/net@champion: there is no such version yet"]),
         ("proved_on: 'A CPU'", None, []),
         ("proved_on: 'Other*'", None, ["this machine is 'a CPU', and the recipe is proved on 'Other*'"]),
         ("{baseline: models:/net@champion, proved_on: x}", None, ["models:/net", "this machine is"]),
     ],
 )
-def test_what_a_reader_must_know_is_told(text: str, champion: str | None, told: list[str]) -> None:
+def test_what_a_reader_must_know_is_told(text: str, champion: Pinned | None, told: list[str]) -> None:
     found: Any = list(doubts(recipe.parse(text, "r"), replace(ENVIRONMENT, cpu="a CPU"), champion))
     assert len(found) == len(told)
     assert all(line.startswith(start) for line, start in zip(found, told, strict=True))

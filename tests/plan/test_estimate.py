@@ -97,5 +97,5 @@ def test_the_whole_run_takes_no_longer_than_it_may() -> None:
 
 def test_a_champion_costs_a_measurement_more_of_each() -> None:
     alone, beside = took(), took(read("gates: [{latency: {p99: 5ms}}]\nbaseline: models:/net@champion"))
-    assert beside.baseline_s > alone.baseline_s
+    assert beside.baseline_s == alone.baseline_s
     assert all(one < other for one, other in zip(alone.rungs_s, beside.rungs_s, strict=True))

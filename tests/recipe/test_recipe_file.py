@@ -127,6 +127,7 @@ def test_a_recipe_survives_being_written(text: str) -> None:
         ("gates: [{accuracy: {}}]", "recipe.gates[0].accuracy: expected max_drop, min or both, found neither"),
         ("gates: [{accuracy: {max_drop: 0.01}}]", "expected a percentage such as 20%, found 0.01"),
         ("version: 2", "recipe.version: expected 1, found 2"),
+        ("version: yes", "recipe.version: expected 1, found True"),
         ("seed: 0\nseed: 1", "r.yaml: line 2, column 1: not readable as YAML: the key 'seed' stands twice"),
         ("gates: [", "not readable as YAML"),
         ("- 1", "recipe: expected a mapping of keys to values, found [1]"),

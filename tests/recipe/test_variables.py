@@ -163,6 +163,27 @@ def test_no_message_shows_what_the_environment_holds(place: str) -> None:
     assert told.startswith(("r.yaml:2: recipe.", "r.yaml: not readable as YAML: "))
 
 
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ("0755", "493"),
+        ("0xCAFE1234", "3405648436"),
+        ("19:05:07", "68707"),
+        ("1_234_567", "1234567"),
+        ("2031-07-09", "2031, 7, 9"),
+        ("6.02e+23", "6.02"),
+    ],
+)
+@pytest.mark.parametrize("place", ["target: ${SECRET}", "data:\n  metric:\n  - ${SECRET}", "gates:\n- ${SECRET}"])
+def test_nor_what_yaml_makes_of_it(value: str, read: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", value)
+    assert read in repr(yaml.safe_load(value))
+    told = refused(f"environment: [SECRET]\n{place}")
+    assert value not in told
+    assert read not in told
+    assert "${SECRET}" in told
+
+
 def test_a_value_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHO", "\udcff")
     assert refused("environment: [WHO]\nseed: ${WHO}").startswith("r.yaml:2: ${WHO}: this environment variable holds ")

@@ -15,6 +15,7 @@ from test_recording import OPTIONS, _file, _report, _write_model
 from compressor import records as r
 from compressor import registry
 from compressor.errors import InputError, MachineError
+from compressor.registry import entry
 
 pytestmark = registered.NOISE
 BASELINE = {"baseline": {"model": "models:/served/1"}}
@@ -146,6 +147,50 @@ def test_a_candidate_that_becomes_champion_is_no_candidate_any_more(uri: str, fo
     assert aliases(uri) == {"champion": "2"}
 
 
+def test_a_candidate_whose_alias_went_to_another_is_a_candidate_still(uri: str, folder: Path) -> None:
+    made(uri, folder, 1)
+    made(uri, folder, 2, asked={"proved_on": "x"})
+    made(uri, folder, 3, asked={"proved_on": "x"})
+    assert aliases(uri) == {"champion": "1", "candidate": "3"}
+    with pytest.raises(InputError, match=r"version 2: is a candidate, .* \(measured on cpu: prove it on x"):
+        registry.promote(uri, "served", "2", force=False)
+
+
+def test_a_candidate_that_was_proved_has_no_reason_left(uri: str, folder: Path) -> None:
+    assert made(uri, folder, 1, asked={"proved_on": "x"}).note
+    proved = replace(_again(folder, 1, {"proved_on": "c*"}), started=datetime(2026, 4, 1, tzinfo=UTC))
+    found = registry.record(uri, proved, folder)
+    assert (found.version, found.alias, found.note) == ("1", "champion", "")
+    assert "compressor.note" not in registered.tags(uri, "1", "served")
+    assert registry.promote(uri, "served", "1", force=False).version == "1"
+
+
+def test_what_was_made_for_another_kind_of_machine_is_a_candidate(uri: str, folder: Path) -> None:
+    found = made(uri, folder, 1, asked={"target": "arm-dotprod"})
+    assert (found.alias, found.note) == (
+        "candidate",
+        "made for arm-dotprod, which was not here: prove it there, with `compress verify`",
+    )
+
+
+def test_an_engine_that_was_never_run_is_for_elsewhere(folder: Path) -> None:
+    report = _again(folder, 1, {"target": "tensorrt"})
+    trial = report.trials[0]
+    engine = replace(trial.artifacts[0], engine="tensorrt", files=(r.File("int8/a10g.engine", "x", 9),))
+    built = replace(report, trials=(replace(trial, artifacts=(engine,), measurement=None),))
+    assert engine.is_engine
+    assert entry.is_elsewhere(built)
+    assert not entry.is_elsewhere(replace(report, trials=(replace(trial, artifacts=(engine,)),)))
+
+
+def test_versions_beyond_a_page_are_seen(uri: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compressor.registry.versions._PAGE", 2)
+    for seed in range(1, 6):
+        made(uri, folder, seed)
+    assert [past.version for past in registry.history(uri, "served")] == ["5", "4", "3", "2", "1"]
+    assert registry.promote(uri, "served", "1", force=False).before == "5"
+
+
 def test_what_is_promoted_leaves_another_candidate_alone(uri: str, folder: Path) -> None:
     made(uri, folder, 1)
     made(uri, folder, 2)
@@ -170,13 +215,16 @@ def test_only_what_met_every_gate_is_promoted_unless_somebody_insists(uri: str, 
     assert aliases(uri) == {"champion": "2"}
 
 
-def test_what_did_worse_on_every_machine_where_it_was_verified_is_not_promoted(uri: str, folder: Path) -> None:
+def test_what_did_worse_on_a_machine_where_it_was_verified_is_not_promoted(uri: str, folder: Path) -> None:
     made(uri, folder, 1)
     client = registered.client(uri)
     client.set_model_version_tag("served", "1", "verified.server", "fail on 2026-03-05, p99 80 ms")
-    with pytest.raises(InputError, match="its verdict is fail on 2026-03-05, p99 80 ms, and only"):
+    with pytest.raises(InputError, match="its verdict on server is fail on 2026-03-05, p99 80 ms, and only"):
         registry.promote(uri, "served", "1", force=False)
     client.set_model_version_tag("served", "1", "verified.another", "pass on 2026-03-06")
+    with pytest.raises(InputError, match="its verdict on server is fail on 2026-03-05, p99 80 ms, and only"):
+        registry.promote(uri, "served", "1", force=False)
+    client.set_model_version_tag("served", "1", "verified.server", "pass on 2026-03-07")
     assert registry.promote(uri, "served", "1", force=False).version == "1"
 
 

@@ -12,6 +12,7 @@ from test_recording import OPTIONS, _file, _report, _write_model
 from compressor import records as r
 from compressor import registry
 from compressor.errors import InputError, MachineError
+from compressor.records import VersionName
 
 # mlflow 3.17 reads registered models with an option that SQLAlchemy 2.1 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:sqlalchemy.exc.SADeprecationWarning")
@@ -43,7 +44,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ("name", "run"), [("served@champion", "one"), ("served/1", "one"), ("served/2", "two"), ("served/latest", "two")]
 )
 def test_a_version_arrives_as_it_was_measured_with_its_options(uri: str, name: str, run: str, tmp_path: Path) -> None:
-    arrived = registry.fetch(uri, name, tmp_path)
+    arrived = registry.fetch(uri, VersionName.read(f"models:/{name}"), tmp_path)
     measured = Path(uri.removeprefix("sqlite:///")).parent / run / "int8"
     assert (arrived / "model.onnx").read_bytes() == (measured / "net.onnx").read_bytes()
     assert json.loads((arrived / "session.json").read_text()) == OPTIONS
@@ -59,21 +60,19 @@ def test_a_version_arrives_as_it_was_measured_with_its_options(uri: str, name: s
         ("served/champion", "there is @champion, /1, /2"),
         ("other@champion", "no model of that name has a version; there is served"),
         ("other'@champion", "no model of that name has a version; there is served"),
-        ("served", "expected models:/NAME@ALIAS or models:/NAME/VERSION"),
-        ("@champion", "expected models:/NAME@ALIAS or models:/NAME/VERSION"),
     ],
 )
 def test_what_is_not_there_is_refused_with_what_is(uri: str, name: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
-        registry.fetch(uri, name, tmp_path)
+        registry.fetch(uri, VersionName.read(f"models:/{name}"), tmp_path)
 
 
 def test_a_registry_that_is_not_there_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"models:/served/1: there is no registry at sqlite:///.*none\.db"):
-        registry.fetch(f"sqlite:///{tmp_path}/none.db", "served/1", tmp_path)
+        registry.fetch(f"sqlite:///{tmp_path}/none.db", VersionName("served", "1"), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"http://127\.0\.0\.1:9"):
-        registry.fetch("http://127.0.0.1:9", "served/1", tmp_path)
+        registry.fetch("http://127.0.0.1:9", VersionName("served", "1"), tmp_path)

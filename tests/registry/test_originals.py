@@ -15,6 +15,7 @@ from test_recording import OPTIONS, _file, _report, _write_model
 from compressor import records as r
 from compressor import registry
 from compressor.errors import MachineError
+from compressor.records import VersionName
 
 pytestmark = registered.NOISE
 FILES = ("artifacts/baseline/model.onnx", "artifacts/baseline/weights/w.bin")
@@ -52,7 +53,7 @@ def test_it_is_given_back_byte_for_byte_with_its_external_data(uri: str, tmp_pat
     report, folder = run(tmp_path / "run", 1)
     found = registry.record(uri, report, folder)
     assert kept(uri) == [found.run_id]
-    there = registry.fetch_original(uri, "served/1", tmp_path / "fetched")
+    there = registry.fetch_original(uri, VersionName("served", "1"), tmp_path / "fetched")
     assert there is not None
     arrived = {path.relative_to(there).as_posix(): path.read_bytes() for path in there.rglob("*") if path.is_file()}
     assert arrived == {
@@ -65,7 +66,7 @@ def test_all_runs_of_one_original_keep_it_once(uri: str, tmp_path: Path) -> None
     first = registry.record(uri, *run(tmp_path / "one", 1))
     registry.record(uri, *run(tmp_path / "two", 2))
     assert kept(uri) == [first.run_id]
-    there = registry.fetch_original(uri, "served/2", tmp_path / "fetched")
+    there = registry.fetch_original(uri, VersionName("served", "2"), tmp_path / "fetched")
     assert there is not None
     assert (there / "model.onnx").read_bytes() == (tmp_path / "two" / FILES[0]).read_bytes()
 
@@ -88,13 +89,13 @@ def test_a_run_that_fails_keeps_its_original_for_others(uri: str, tmp_path: Path
     registry.record(uri, *run(tmp_path / "one", 1, verdict="fail", chosen=None))
     registry.record(uri, *run(tmp_path / "two", 2))
     assert len(kept(uri)) == 1
-    assert registry.fetch_original(uri, "served/1", tmp_path / "fetched") is not None
+    assert registry.fetch_original(uri, VersionName("served", "1"), tmp_path / "fetched") is not None
 
 
 def test_where_nobody_kept_it_there_is_none(uri: str, tmp_path: Path) -> None:
     registry.record(uri, *run(tmp_path / "one", 1, baseline=False))
     assert kept(uri) == []
-    assert registry.fetch_original(uri, "served/1", tmp_path / "fetched") is None
+    assert registry.fetch_original(uri, VersionName("served", "1"), tmp_path / "fetched") is None
 
 
 def test_what_is_gone_is_told_in_a_sentence(uri: str, tmp_path: Path) -> None:
@@ -104,4 +105,4 @@ def test_what_is_gone_is_told_in_a_sentence(uri: str, tmp_path: Path) -> None:
     for folder in (tmp_path / "mlartifacts").rglob("original"):
         shutil.rmtree(folder)
     with pytest.raises(MachineError, match=r"\Amodels:/served/1: the registry .* does not give its original: [^\n]*\Z"):
-        registry.fetch_original(uri, "served/1", tmp_path / "fetched")
+        registry.fetch_original(uri, VersionName("served", "1"), tmp_path / "fetched")
