@@ -95,9 +95,9 @@ def _metric(asked: Recipe, measured: Recipe) -> _Found:
 
 def _samples(asked: Recipe, measured: Recipe) -> _Found:
     """Compare files by their names: a report names them by where they lay."""
-    wanted, found = (recipe.data.evaluation for recipe in (asked, measured))
-    if wanted and (found is None or wanted.path.name != found.path.name):
-        yield "the evaluation samples", wanted.path.name, found.path.name if found else "nothing"
+    wanted, found = (recipe.data.named.get("evaluation") for recipe in (asked, measured))
+    if wanted and (found is None or wanted.name != found.name):
+        yield "the evaluation samples", wanted.name, found.name if found else "nothing"
     if asked.data.preprocess not in {None, measured.data.preprocess}:
         yield "the preprocessing", str(asked.data.preprocess), str(measured.data.preprocess)
 

@@ -109,11 +109,9 @@ def _recipe(asked: Proof, found: First) -> Recipe:
     """Give the report's recipe with the flags put over it, less what lies nowhere here or is code nobody named."""
     recipe = found.recipe
     data = recipe.data
-    kept = {name: getattr(data, name) for name in ("calibration", "evaluation")}
-    there = {name: block if block and _is_there(block.path) else None for name, block in kept.items()}
-    lost = {name: block for name, block in kept.items() if block and is_name(block.path) and there[name] is None}
+    lost = {name: path for name, path in data.named.items() if not _is_there(path)}
     given = {"calibration": asked.given.calibration, "evaluation": asked.given.evaluation, "metric": asked.given.metric}
-    code = {name: str(block.path) for name, block in lost.items()}
+    code = {name: str(path) for name, path in lost.items() if is_name(path)}
     code |= {"metric": data.metric} if data.metric and ":" in data.metric else {}
     for name, function in code.items():
         if given[name] is None:
@@ -122,7 +120,7 @@ def _recipe(asked: Proof, found: First) -> Recipe:
                 "if you trust it"
             )
     update = {
-        "data": data.model_copy(update=there),
+        "data": data.model_copy(update={name: getattr(data, name).model_copy(update={"path": None}) for name in lost}),
         "registry": Registry(uri=found.registry or "none", name=found.model or recipe.registry.name),
         "custom_ops": (),
         "target": schemes.AUTO if _was_own(found) else recipe.target,

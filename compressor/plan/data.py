@@ -63,7 +63,7 @@ class Sets:
 def inherited(recipe: Recipe, origin: Origin | None) -> Recipe:
     """Prepare the samples of an origin as they were prepared for it, unless the recipe names samples of its own."""
     asked = recipe.data
-    if origin is None or any((asked.calibration, asked.evaluation, asked.preprocess)):
+    if origin is None or asked.named or asked.preprocess:
         return recipe
     return recipe.model_copy(update={"data": asked.model_copy(update={"preprocess": origin.preprocess})})
 
@@ -75,8 +75,8 @@ def files(recipe: Recipe, model: Model, folder: Path, origin: Origin | None = No
         InputError: A named file is not there.
     """
     asked = recipe.data
-    calibration = located(asked.calibration.path, folder) if asked.calibration else None
-    evaluation = located(asked.evaluation.path, folder) if asked.evaluation else None
+    named = {name: located(path, folder) for name, path in asked.named.items()}
+    calibration, evaluation = named.get("calibration"), named.get("evaluation")
     if calibration is None or evaluation is None:
         known = origin or Origin(model.path.stem)
         found = samples.roles(samples.find(known.name, (model.path.parent, Path.cwd(), *known.places)), known.name)
@@ -124,7 +124,7 @@ def compared(found: Files | None, recipe: Recipe, model: Model, shapes: Shapes) 
     if found is None:
         return _without(made_up(recipe, model, shapes), _UNSCORED)
     asked = recipe.data.evaluation
-    if asked is None or recipe.data.calibration is not None:
+    if asked is None or recipe.data.named.keys() != {"evaluation"}:
         return sets(found, recipe, model, shapes)
     named = _read(found.evaluation, recipe, model, shapes)
     named = named.take(asked.samples or len(named), recipe.seed)
@@ -228,7 +228,7 @@ def _apart(
     def read(path: Path) -> Samples:
         return _read(path, recipe, model, shapes)
 
-    wanted = (recipe.data.calibration or Calibration(path=Path())).samples
+    wanted = (recipe.data.calibration or Calibration()).samples
     scored = recipe.data.evaluation.samples if recipe.data.evaluation else None
     if found.calibration == found.evaluation:
         calibration, rest, notes = _divided(read(found.calibration), wanted, recipe.seed)

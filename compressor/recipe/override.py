@@ -145,7 +145,8 @@ def _data(data: Data, given: Overrides) -> Data:
         kept = {"samples": data.calibration.samples} if data.calibration else {}
         data = data.model_copy(update={"calibration": Calibration(path=given.calibration, **kept)})
     if given.evaluation is not None:
-        data = data.model_copy(update={"evaluation": Evaluation(path=given.evaluation)})
+        scored = {"samples": data.evaluation.samples} if data.evaluation else {}
+        data = data.model_copy(update={"evaluation": Evaluation(path=given.evaluation, **scored)})
     return data if given.metric is None else data.model_copy(update={"metric": given.metric})
 
 

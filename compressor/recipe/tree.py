@@ -5,7 +5,7 @@ A new setting is a field here, or of the family that it belongs to; reader, sche
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -30,17 +30,17 @@ class Calibration(BaseModel, frozen=True, extra="forbid"):
     """Inputs that settle the quantization ranges; no labels needed. 300 images gained nothing over 100.
 
     `path`: a .csv, .npy, .npz or .parquet file, a folder or zip of images, .npy or .npz files, or
-    `package.module:function`, which gives samples.
+    `package.module:function`, which gives samples. Unset, it is looked for beside the model.
     """
 
-    path: FilePath
+    path: FilePath | None = None
     samples: int = Field(default=200, ge=1)
 
 
 class Evaluation(BaseModel, frozen=True, extra="forbid"):
     """Inputs that are scored before and after, in the same forms; `samples` None: all of them."""
 
-    path: FilePath
+    path: FilePath | None = None
     samples: int | None = Field(default=None, ge=1)
 
 
@@ -57,6 +57,12 @@ class Data(BaseModel, frozen=True, extra="forbid"):
     preprocess: Preprocess | None = None
     metric: str | None = None
     alphabet: FilePath | None = None
+
+    @property
+    def named(self) -> Mapping[str, Path]:
+        """The paths that are named: of `calibration`, of `evaluation`."""
+        blocks = {"calibration": self.calibration, "evaluation": self.evaluation}
+        return {name: block.path for name, block in blocks.items() if block and block.path}
 
 
 def _misplaced(stage: type[Stage], before: Collection[type[Stage]]) -> str:

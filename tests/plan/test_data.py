@@ -64,6 +64,13 @@ def test_the_recipe_limits_both(model: Path) -> None:
     assert (len(found.calibration), len(found.evaluation)) == (10, 7)
 
 
+def test_how_many_samples_serve_may_be_said_of_what_is_found(model: Path) -> None:
+    small.data(model.parent / "calibration_data" / "net.npz", model, 50, seed=1)
+    found = sets(model, Data(calibration=Calibration(samples=10), evaluation=Evaluation(samples=7)))
+    assert found.evaluation is not None
+    assert (len(found.calibration), len(found.evaluation)) == (10, 7)
+
+
 def test_the_same_samples_under_two_names_are_refused(model: Path) -> None:
     one = small.data(model.parent / "a.npz", model, 50, seed=1)
     two = small.data(model.parent / "b.npz", model, 50, seed=1)

@@ -10,7 +10,7 @@ from compressor.bench.load import Constant, Load, Poisson, Trace
 from compressor.engines import Auto, Onnxruntime
 from compressor.errors import InputError
 from compressor.gates import Accuracy, Latency, Size
-from compressor.recipe import Overrides, Recipe, batches, default, override, parse
+from compressor.recipe import Evaluation, Overrides, Recipe, batches, default, override, parse
 
 
 def test_without_flags_a_recipe_stays_as_it_is() -> None:
@@ -53,6 +53,10 @@ def test_shapes_data_registry_and_threads() -> None:
     assert changed.shapes == {"input.1:0": (1, 3, 8, 8), "a=b": (2,)}
     assert changed.data.calibration is not None
     assert (changed.data.calibration.path, changed.data.calibration.samples) == (Path("c.npz"), 7)
+    scored = override(
+        parse("data: {evaluation: {samples: 9}}", "r"), Overrides(evaluation=Path("e.npz"))
+    ).data.evaluation
+    assert scored == Evaluation(path=Path("e.npz"), samples=9)
     assert (changed.registry.uri, changed.registry.name) == ("none", "m")
     assert changed.engine == Onnxruntime(threads=3)
     assert override(default(), Overrides()).engine == Auto()
