@@ -79,8 +79,8 @@ def _kept(report: Report, name: str, champion: str | None) -> str:
     proved_on = report.recipe.get("proved_on")
     if entry.is_proxied(report):
         return "its latency is that of a stand-in: prove it where it will serve, with `compress verify`"
-    if entry.is_elsewhere(report):
-        return f"made for {report.recipe['target']}, which was not here: prove it there, with `compress verify`"
+    if target := entry.elsewhere(report):
+        return f"made for {target}, which was not here: prove it there, with `compress verify`"
     if proved_on and not machine.is_named(report.environment.cpu, proved_on):
         return f"measured on {report.environment.cpu}: prove it on {proved_on}, with `compress verify`"
     if not report.recipe.get("baseline"):

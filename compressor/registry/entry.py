@@ -79,14 +79,14 @@ def is_proxied(report: Report) -> bool:
     return any(measurement is not None and measurement.proxy is not None for measurement in chosen)
 
 
-def is_elsewhere(report: Report) -> bool:
-    """Tell whether what was chosen is for another kind of machine, or for a device that it was never run on."""
+def elsewhere(report: Report) -> str | None:
+    """Name the kind of machine, or the devices, that what was chosen is for; None where that is what it was run on."""
     trials = (report.baseline, *report.trials)
     chosen = next((trial for trial in trials if trial.rung == report.chosen), None)
     if chosen and any(artifact.is_engine for artifact in chosen.artifacts):
-        return chosen.measurement is None
-    target = report.recipe.get("target", schemes.AUTO)
-    return target not in {schemes.AUTO, schemes.of(report.environment.isa).name}
+        return ", ".join(artifact.device for artifact in chosen.artifacts) if chosen.measurement is None else None
+    target: str = report.recipe.get("target", schemes.AUTO)
+    return target if target not in {schemes.AUTO, schemes.of(report.environment.isa).name} else None
 
 
 def artifact_tags(artifacts: Sequence[Artifact]) -> dict[str, str]:

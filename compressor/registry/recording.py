@@ -19,6 +19,8 @@ from compressor.registry.place import check, database, public
 from compressor.registry.versions import Run
 
 _LOGGED = ("report.json", "report.md", "recipe.yaml")
+_DRAWN = ("report.html", "report-figures")
+"""What a report has besides, unless it could not be drawn: a page, and a folder of pictures."""
 _METRICS_PER_BATCH = 500  # mlflow 3.17 takes at most 1000
 _VERSION = "compressor.version"  # the tag of a run that names the version it made or confirmed
 
@@ -99,7 +101,7 @@ def _log(run: Run) -> None:
     for start in range(0, len(metrics), _METRICS_PER_BATCH):
         run.client.log_batch(run.run_id, metrics=metrics[start : start + _METRICS_PER_BATCH])
     run.client.log_batch(run.run_id, params=[Param(*pair) for pair in entry.params(run.report).items()])
-    for name in _LOGGED:
+    for name in (*_LOGGED, *(name for name in _DRAWN if (run.folder / name).exists())):
         run.client.log_artifact(run.run_id, str(run.folder / name))
     originals.keep(run)
 

@@ -179,8 +179,8 @@ def test_an_engine_that_was_never_run_is_for_elsewhere(folder: Path) -> None:
     engine = replace(trial.artifacts[0], engine="tensorrt", files=(r.File("int8/a10g.engine", "x", 9),))
     built = replace(report, trials=(replace(trial, artifacts=(engine,), measurement=None),))
     assert engine.is_engine
-    assert entry.is_elsewhere(built)
-    assert not entry.is_elsewhere(replace(report, trials=(replace(trial, artifacts=(engine,)),)))
+    assert entry.elsewhere(built) == "cpu"
+    assert entry.elsewhere(replace(report, trials=(replace(trial, artifacts=(engine,)),))) is None
 
 
 def test_versions_beyond_a_page_are_seen(uri: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
