@@ -29,6 +29,7 @@ from compressor.grammar import Keyed
 from compressor.records import Target, Trial, Verdict
 
 __all__ = [
+    "CHAMPION",
     "NORMALISE",
     "PERCENTILES",
     "RATIOS_OF_COMPARISON",
@@ -50,8 +51,6 @@ __all__ = [
     "cost",
     "elsewhere",
     "implicit",
-    "is_scored",
-    "is_timed",
     "not_slower",
     "points",
     "proxied",
@@ -119,7 +118,7 @@ def unfit(gates: Sequence[Gate], metric: str) -> str | None:
 
 def elsewhere(verdicts: Sequence[Verdict], target: str) -> tuple[Verdict, ...]:
     """Give the verdicts as far as they hold on another machine: what rests on time is undecided there."""
-    return tuple(_elsewhere(verdict, target) if is_timed(verdict) else verdict for verdict in verdicts)
+    return tuple(_elsewhere(verdict, target) if verdict.unit in _TIMED else verdict for verdict in verdicts)
 
 
 def unmeasured(verdicts: Sequence[Verdict], why: str) -> tuple[Verdict, ...]:
@@ -132,21 +131,11 @@ def unmeasured(verdicts: Sequence[Verdict], why: str) -> tuple[Verdict, ...]:
 
 def proxied(verdicts: Sequence[Verdict], what: str) -> tuple[Verdict, ...]:
     """Give the verdicts of what another thing was measured for, which each of them says."""
-    runs = {"memory", f"{CHAMPION} memory", *(verdict.gate for verdict in verdicts if is_timed(verdict))}
+    runs = {"memory", f"{CHAMPION} memory", *(verdict.gate for verdict in verdicts if verdict.unit in _TIMED)}
     return tuple(
         replace(verdict, reason=f"{verdict.reason} ({what})") if verdict.gate in runs else verdict
         for verdict in verdicts
     )
-
-
-def is_timed(verdict: Verdict) -> bool:
-    """Tell whether a verdict rests on how fast something ran."""
-    return verdict.unit in _TIMED
-
-
-def is_scored(verdict: Verdict) -> bool:
-    """Tell whether a verdict rests on the evaluation samples."""
-    return verdict.gate in {"accuracy", f"{CHAMPION} accuracy"}
 
 
 def implicit(trial: Trial, rivals: Sequence[Trial]) -> tuple[Verdict, ...]:

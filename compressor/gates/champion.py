@@ -78,7 +78,7 @@ class Champion(BaseModel, frozen=True, extra="forbid"):
         gate = self._drop(asked)
         if self.tolerance.accuracy is not None or not gate.unfit(metric):
             return None
-        return f"{metric} is no share, of which 1 % could be lost: say how much of the champion's, as {_SAY}"
+        return _unfit(metric)
 
     def slowest(self) -> float:
         """Give the speed-up over the champion that a rung must have at the least."""
@@ -99,8 +99,11 @@ class Champion(BaseModel, frozen=True, extra="forbid"):
             yield _undecided("accuracy", f"{beside.champion_score.metric} of the champion is not a finite number")
             return
         before, now = Trial(NAME, score=beside.champion_score), Trial(NAME, score=beside.score)
-        whole = beside.champion_score.value if beside.champion_score else 1.0
-        if self.tolerance.accuracy is not None and whole > 1 and not beside.score.relative:
+        whole = abs(beside.champion_score.value) if beside.champion_score else 0.0
+        if whole > 1 and not beside.score.relative:  # a drop of 1 % is none of it
+            if self.tolerance.accuracy is None:
+                yield _undecided("accuracy", _unfit(beside.score.metric))
+                return
             before, now = Trial(NAME), Trial(NAME, score=_as_share(beside.score, whole))
         yield self._drop(asked).judge(before, now)
 
@@ -183,6 +186,10 @@ class Champion(BaseModel, frozen=True, extra="forbid"):
 
 def _undecided(gate: str, reason: str, unit: str = "") -> Verdict:
     return Verdict(gate, None, None, None, None, None, reason, unit=unit)
+
+
+def _unfit(metric: str) -> str:
+    return f"{metric} is no share, of which 1 % could be lost: say how much of the champion's, as {_SAY}"
 
 
 def _untimed(beside: Beside) -> str:

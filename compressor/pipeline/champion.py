@@ -35,11 +35,12 @@ _REPORT = Path(registry.REPORTS) / "report.json"
 
 @dataclass(frozen=True)
 class Contender:
-    """The champion as it is run here; `outputs` for the evaluation samples, None where nothing is scored."""
+    """The champion as it is run here; `outputs` for the evaluation samples, None where there are none: `unscored`."""
 
     served: Served
     built: Built
     outputs: Recorded | None
+    unscored: str = _UNSCORED
 
 
 def contender(plan: Plan, steps: Steps, folder: Path, scoring: Scoring | None) -> Work[Contender | None]:
@@ -60,7 +61,7 @@ def contender(plan: Plan, steps: Steps, folder: Path, scoring: Scoring | None) -
         model, files = (yield from steps.call(f"{_STEP}: open", _opened, found.path, plan)).value
         built = found.built(model, default(), plan.environment.cpus_usable)
         built = replace(built, artifact=replace(built.artifact, files=files))
-        outputs = (yield from _outputs(steps, built, scoring, folder)) if scoring else None
+    outputs, unscored = (yield from _outputs(steps, built, scoring, folder)) if scoring else (None, _UNSCORED)
     report = _report(found.path)
     served = Served(
         source=source,
@@ -71,7 +72,7 @@ def contender(plan: Plan, steps: Steps, folder: Path, scoring: Scoring | None) -
         original_sha256=report.model.sha256 if report else None,
         asked=str(plan.champion.asked),
     )
-    return Contender(served, built, outputs)
+    return Contender(served, built, outputs, unscored)
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Contest:
     def _scored(self, steps: Steps, rung: str, quality: tuple[Quality, Quality] | None) -> Work[Beside]:
         champion, scoring = self.champion, self.scoring
         if scoring is None or scoring.wanted is None or champion.outputs is None or quality is None:
-            return Beside(unscored=_UNSCORED)
+            return Beside(unscored=champion.unscored)
         if metric(scoring.wanted.metric).reference and champion.served.original_sha256 != self.original_sha256:
             return Beside(unscored=_RETRAINED.format(champion.served.source, scoring.wanted.metric))
         original, now = quality
@@ -144,9 +145,13 @@ def _told_of(source: str, folder: Path) -> Iterator[None]:
         raise InputError(f"baseline: {told}; name another version, or leave baseline and --against out") from error
 
 
-def _outputs(steps: Steps, built: Built, scoring: Scoring, folder: Path) -> Work[Recorded]:
+def _outputs(steps: Steps, built: Built, scoring: Scoring, folder: Path) -> Work[tuple[Recorded | None, str]]:
+    """Run the champion over the samples; that it cannot be costs the comparison, not the run."""
     arguments = (built, scoring, folder, folder / "champion-outputs")
-    return (yield from steps.call(f"{_STEP}: score", judging.recorded, *arguments)).value
+    try:
+        return (yield from steps.call(f"{_STEP}: score", judging.recorded, *arguments)).value, ""
+    except RungError as error:
+        return None, f"the champion cannot be scored: {error}"
 
 
 def _opened(path: Path, plan: Plan) -> tuple[Model, tuple[File, ...]]:

@@ -113,8 +113,8 @@ def _own(uri: str, report: Path) -> str:
     usual = registry.locate(None, Path("reports"))
     if usual and registry.public(usual, usual) == uri:
         return usual
-    runs = report.parent.parent.parent  # beside which its registry lies by default
-    if registry.database(uri) == runs.parent / "mlflow.db":
+    runs = report.resolve().parent.parent.parent  # beside which its registry lies by default
+    if (file := registry.database(uri)) and file.resolve() == runs.parent / "mlflow.db":
         return uri
     raise InputError(
         f"{report}: is recorded at {registry.public(uri, uri)}, which is not this machine's registry: give --registry "

@@ -14,7 +14,7 @@ from compressor.errors import InputError
 from compressor.pipeline import choose, raw
 from compressor.pipeline.judge import Judge, previous
 from compressor.pipeline.run import GOING_ON
-from compressor.pipeline.unlike import Unlike, unlike
+from compressor.pipeline.unlike import Unlike
 from compressor.recipe import BASELINE, Recipe, of_report
 from compressor.records import Report, Served, Trial
 
@@ -76,7 +76,7 @@ def gate(asked: Gated) -> Report:
     judge, served = Judge.of(recipe, scheme), _held_against(recipe, report)
     if _had_none(recipe, report):
         judge = replace(judge, champion=None)
-    judging = _Again(judge, served, unlike(asked.recipe, then))
+    judging = _Again(judge, served, Unlike(asked.recipe, then))
     trials = judging.all(raw.against(report, asked.path.absolute().parent, recipe.gates))
     verdict, chosen = choose.proved(trials[-1]) if report.verifies else choose.outcome(trials[0], trials[1:])
     if report.unfinished and chosen in {None, BASELINE}:

@@ -182,8 +182,10 @@ def resolved(sets: Sets, recipe: Recipe, folder: Path) -> Mapping[str, object]:
         symbols(alphabet)
     if not sets.calibration.source.synthetic:
         blocks["calibration"] = {"path": sets.calibration.source.source, "samples": len(sets.calibration)}
-    if sets.evaluation:
-        blocks["evaluation"] = {"path": sets.evaluation.source.source, "samples": len(sets.evaluation)}
+    if sets.evaluation:  # where more were asked for than there are, that is still what was asked
+        asked = recipe.data.evaluation.samples if recipe.data.evaluation else None
+        samples = max(asked or 0, len(sets.evaluation))
+        blocks["evaluation"] = {"path": sets.evaluation.source.source, "samples": samples}
     return {**recipe.data.model_dump(mode="json", exclude_none=True), **blocks}
 
 

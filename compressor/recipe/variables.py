@@ -22,6 +22,7 @@ _REFERENCE = re.compile(rf"\$\$\{{|\$\{{(?:(?P<name>{NAME})(?::-(?P<default>[^}}
 _STR = "tag:yaml.org,2002:str"
 _NO_VALUES = frozenset({"tag:yaml.org,2002:merge", "tag:yaml.org,2002:value"})
 _SHOWN = 80
+_SHORTEST_SECRET = 4
 _BROKEN = re.compile(r"[\ud800-\udfff]")
 """Bytes that are no UTF-8, as Python gives them."""
 
@@ -67,10 +68,13 @@ def filled(root: yaml.Node, names: Collection[str]) -> yaml.Node:
 
 
 def hidden(text: str, node: yaml.Node) -> str:
-    """Put what the recipe says where a text quotes values of variables, which may be secret, of a node or below it."""
+    """Put what the recipe says where a text quotes values of variables, which may be secret, of a node or below it.
+
+    Values of a few characters stay: they are no secret, and may stand in any word.
+    """
     told = {form: name for part in below(node) if isinstance(part, Filled) for form, name in _forms(part)}
     for form, name in sorted(told.items(), key=lambda pair: -len(pair[0])):
-        text = text.replace(form, name)
+        text = text.replace(form, name) if len(form) >= _SHORTEST_SECRET else text
     return text
 
 

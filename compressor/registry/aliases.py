@@ -43,13 +43,17 @@ def give(run: Run, name: str, version: str) -> None:
     report = run.report
     if report.verdict != "pass":
         return
-    champion = _held(run.client, name, CHAMPION)
+    champion, tags = _held(run.client, name, CHAMPION), run.client.get_model_version(name, version).tags
     note = _kept(report, name, champion) if champion != version else ""
+    if note and _stands(run, tags):
+        return
     if note:
         run.client.set_model_version_tag(name, version, NOTE, note)
         run.client.set_registered_model_alias(name, CANDIDATE, version)
     else:
         _crown(run.client, name, version)
+        if NOTE in tags:
+            run.client.delete_model_version_tag(name, version, NOTE)
 
 
 def promote(uri: str, name: str, version: str, force: bool) -> Promoted:  # noqa: FBT001 - a keyword does not reach a child
@@ -67,7 +71,8 @@ def promote(uri: str, name: str, version: str, force: bool) -> Promoted:  # noqa
         if version not in listed:
             there = ", ".join(reversed(listed)) or "none"
             raise InputError(f"{name}: has no version {version!r}; there is {there}")
-        if (why := _doubt(listed[version].tags, name, version)) and not force:
+        held = _held(client, name, CANDIDATE) == version  # what is searched for comes without aliases
+        if (why := _doubt(listed[version].tags, VersionName(name, version), candidate=held)) and not force:
             raise InputError(f"{name} version {version}: {why}; --force promotes it all the same")
         before = _held(client, name, CHAMPION)
         _crown(client, name, version)
@@ -83,15 +88,26 @@ def _kept(report: Report, name: str, champion: str | None) -> str:
         return f"made for {target}, which was not here: prove it there, with `compress verify`"
     if proved_on and not machine.is_named(report.environment.cpu, proved_on):
         return f"measured on {report.environment.cpu}: prove it on {proved_on}, with `compress verify`"
-    if not report.recipe.get("baseline"):
-        return ""
+    return _rivalled(report, name, champion) if report.recipe.get("baseline") else ""
+
+
+def _rivalled(report: Report, name: str, champion: str | None) -> str:
+    """Say why what was to be held against the champion was not held against that of now; nothing where it was."""
     measured = report.champion.version if report.champion and report.champion.name == name else None
-    if champion in {None, measured}:
+    if champion == measured:
         return ""
+    if champion is None:
+        return f"version {measured}, beside which it was measured, is the champion no more: run again"
     return f"version {champion} is the champion now, beside which it was not measured: run again against it"
 
 
-def _doubt(tags: Mapping[str, str], name: str, version: str) -> str | None:
+def _stands(run: Run, tags: Mapping[str, str]) -> bool:
+    """Tell whether an earlier run made the version and nothing is open about it, so that this one adds no doubt."""
+    earlier = tags.get(entry.IDENTITY) != entry.identity(run.report)
+    return earlier and tags.get(_VERDICT) == "pass" and NOTE not in tags
+
+
+def _doubt(tags: Mapping[str, str], name: VersionName, *, candidate: bool) -> str | None:
     """Say why a version is not to be promoted: how it did where it was made, or verified last on some machine."""
     if (made := tags.get(_VERDICT, "unknown")) != "pass":
         return f"its verdict is {made}, and only what met every gate is promoted"
@@ -99,10 +115,11 @@ def _doubt(tags: Mapping[str, str], name: str, version: str) -> str | None:
         if key.startswith(entry.VERIFIED) and not value.startswith("pass"):
             where = key.removeprefix(entry.VERIFIED)
             return f"its verdict on {where} is {value}, and only what met every gate is promoted"
-    if NOTE in tags:
+    if candidate or NOTE in tags:
+        why = f" ({tags[NOTE]})" if NOTE in tags else ""
         return (
-            "is a candidate, which met every gate where it was measured, but not yet where it counts "
-            f"({tags[NOTE]}): `compress verify {VersionName(name, version)}` there"
+            f"is a candidate, which met every gate where it was measured, but not yet where it counts{why}: `compress "
+            f"verify {name}` there"
         )
     return None
 
@@ -115,8 +132,6 @@ def _held(client: Any, name: str, alias: str) -> str | None:
 
 def _crown(client: Any, name: str, version: str) -> None:
     client.set_registered_model_alias(name, CHAMPION, version)
-    if NOTE in client.get_model_version(name, version).tags:
-        client.delete_model_version_tag(name, version, NOTE)
     if _held(client, name, CANDIDATE) == version:
         client.delete_registered_model_alias(name, CANDIDATE)
 

@@ -130,7 +130,7 @@ def _registration(client: Any, uri: str, report: Report, run: Any) -> Registrati
         return Registration(public(uri, uri), run.info.run_id, name, None, None)
     alias = next((alias for alias in aliases.ALIASES if alias in version.aliases), None)
     confirmed = version.run_id != run.info.run_id
-    note = version.tags.get(aliases.NOTE, "")
+    note = version.tags.get(aliases.NOTE, "") if alias != aliases.CHAMPION else ""
     return Registration(public(uri, uri), run.info.run_id, name, str(version.version), alias, confirmed, note)
 
 

@@ -237,6 +237,17 @@ def test_of_decibels_a_share_of_the_champion_s_value_may_be_lost(drop: float, me
     assert (found.low, found.high) == (pytest.approx((drop - 0.2) / 40), pytest.approx((drop + 0.2) / 40))
 
 
+@pytest.mark.parametrize("value", [90.0, -50.0])
+def test_of_a_metric_of_one_s_own_the_tolerance_has_to_be_said(value: float) -> None:
+    before = Score("m:f", value, 400, value - 1, value + 1)
+    now = Score("m:f", value - 2, 400, value - 3, value - 1, drop=2.0, drop_low=1.5, drop_high=2.5)
+    found = accuracy(ASKED, scored(now, before), {"accuracy": {"min": -99}})
+    assert (found.met, "tolerance: {accuracy: 5%}" in found.reason) == (None, True)
+    for share, met in (("5%", True), ("1%", False)):
+        found = accuracy(tolerant(accuracy=share), scored(now, before), {"accuracy": {"min": -99}})
+        assert (found.met, found.observed) == (met, pytest.approx(2 / abs(value)))
+
+
 def test_a_tolerance_in_decibels_has_to_be_said() -> None:
     gates = [read({"accuracy": {"min": 30}})]
     assert ASKED.unfit(gates, "sqnr") == (

@@ -269,6 +269,27 @@ def test_a_champion_that_crashes_costs_the_comparison_and_no_rung(
     assert met(ended)["champion accuracy"] is True
 
 
+def test_a_champion_that_crashes_over_the_samples_costs_the_comparison_and_no_rung(
+    go: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go()
+    planted.worse(model, 0.05)
+    recorded = quality.recorded
+
+    def crashing(built: Any, scoring: Any, run: Path, folder: Path) -> Any:
+        if folder.name == "champion-outputs":
+            raise RungError("the process was killed by SIGSEGV")
+        return (yield from recorded(built, scoring, run, folder))
+
+    monkeypatch.setattr(quality, "recorded", crashing)
+    ended = go(f"{SIZED}{HALF}")
+    assert ended.code == 4
+    found = verdicts(ended)["champion accuracy"]
+    assert found["met"] is None
+    assert found["reason"].endswith("the champion cannot be scored: the process was killed by SIGSEGV")
+    assert met(ended)["champion speed"] is True
+
+
 def test_the_original_meets_the_champion_only_where_no_rung_is_enough(
     go: Run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +310,8 @@ def test_the_original_meets_the_champion_only_where_no_rung_is_enough(
     ended = go(f"{SIZED}{strict}", "--max-drop", "8%") if planted.bigger(model) else None
     assert ended
     assert held == ["int8", "baseline"]
-    assert {v["gate"] for v in ended.report["baseline"]["verdicts"]} >= {"champion size"}
+    assert {v["gate"]: v["met"] for v in ended.report["baseline"]["verdicts"]}["champion size"] is False
+    assert (ended.code, ended.report["chosen"]) == (3, None)
 
 
 def test_of_another_machine_the_champion_is_scored_as_the_rungs_are(

@@ -303,17 +303,41 @@ def test_another_champion_than_the_one_of_the_run_decides_nothing(
     assert f"{model}: the run was not held against it: run again by this recipe" in found.warnings
 
 
+MANY = f"{GATES['pass'][:-1]}, {{memory: {{max: 9GB}}}}, {{macs: {{max: 1G}}}}, {{size: {{max: 1GB}}}}]"
+RUN, SHAPED = {"latency p50", "memory"}, {"latency p50", "memory", "macs", "accuracy"}
+EVERY = {*SHAPED, "size"}
+
+
 @pytest.mark.parametrize(
     ("more", "gates", "told"),
     [
         ("load: {poisson: {rate: 5/s}}", {"latency p50"}, "the recipe asks for the load Poisson arrivals 5/s"),
-        ("shapes: {x: 2x3x8x8}", {"latency p50", "accuracy"}, "the recipe asks for the shape of x 2x3x8x8, and"),
-        ("engine: {onnxruntime: {threads: 7}}", {"latency p50"}, "the recipe asks for engine.threads 7, and"),
-        ("engine: {tensorrt: {devices: [a10g]}}", {"latency p50"}, "asks for the engine tensorrt, and onnxruntime was"),
-        ("target: arm-dotprod", {"latency p50", "accuracy"}, "the recipe asks for the target arm-dotprod, and"),
+        ("shapes: {x: 2x3x8x8}", SHAPED, "the recipe asks for the shape of x 2x3x8x8, and"),
+        ("engine: {onnxruntime: {threads: 7}}", RUN, "the recipe asks for engine.threads 7, and"),
+        ("engine: {tensorrt: {devices: [a10g]}}", EVERY, "asks for the engine tensorrt, and onnxruntime was"),
+        ("target: arm-dotprod", EVERY, "the recipe asks for the target arm-dotprod, and"),
         ("data: {metric: f1}", {"accuracy"}, "the recipe asks for the metric f1, and top1 was measured"),
-        ("data: {evaluation: {path: other.npz}}", {"accuracy"}, "the evaluation samples other.npz, and net.npz was"),
+        ("data: {evaluation: {path: other.npz}}", {"accuracy"}, "asks for the samples of other.npz, and net.npz was"),
+        ("data: {evaluation: {samples: 5000}}", {"accuracy"}, "asks for a number of samples of 5000, and 100 was"),
+        ("data: {alphabet: a.txt}", {"accuracy"}, "asks for the alphabet a.txt, and None was"),
         ("data: {preprocess: {mean: [1]}}", {"accuracy"}, "the recipe asks for the preprocessing"),
+        (
+            RUNGS.replace("static", "weights", 1),
+            EVERY,
+            "asks for int8: quantize.scheme weights, and static was measured",
+        ),
+        (
+            f"rungs: [{{name: int8, stages: [{STATIC}, fuse]}}]",
+            EVERY,
+            "asks for int8 of quantize, fuse, and quantize was",
+        ),
+        (f"rungs: [{{name: other, stages: [{STATIC}]}}]", EVERY, "the recipe has no rung int8"),
+        (
+            f"rungs: [{{name: int8, stages: [{STATIC}], engine: {{onnxruntime: {{threads: 7}}}}}}]",
+            RUN,
+            "engine.threads 7",
+        ),
+        (RUNGS, set(), ""),
         ("seed: 3", set(), ""),
         ("data: {evaluation: {path: net.npz}}", set(), ""),
         ("load: closed", set(), ""),
@@ -322,11 +346,21 @@ def test_another_champion_than_the_one_of_the_run_decides_nothing(
 def test_what_the_recipe_asks_otherwise_than_it_was_measured_is_undecided(
     made: dict[str, Path], more: str, gates: set[str], told: str
 ) -> None:
-    found = judged(made["pass"], f"{GATES['pass']}\n{more}")
-    assert found.baseline.verdicts
-    for verdict in found.baseline.verdicts:
+    found = judged(made["pass"], f"{MANY}\n{more}")
+    verdicts = [verdict for verdict in found.trials[0].verdicts if verdict.gate in EVERY]
+    assert {verdict.gate for verdict in verdicts} == EVERY
+    for verdict in verdicts:
         assert (verdict.met is None) is (verdict.gate in gates)
         assert (told in verdict.reason) is (verdict.gate in gates) or not told
+
+
+def test_nor_does_what_was_measured_otherwise_decide_beside_the_champion(made: dict[str, Path], tmp_path: Path) -> None:
+    """Where the recipe's own gates need no clock, the contest does."""
+    path = edited(made["pass"], tmp_path, lambda report: held(report, 1.5))
+    text = "gates: [{size: {max: 1GB}}]\nbaseline: models:/net@champion\n"
+    for more, met in (("", True), ("engine: {onnxruntime: {threads: 7}}", None)):
+        found = {v.gate: v.met for v in judged(path, text + more).trials[0].verdicts}
+        assert (found["champion speed"], found["champion size"], found["size"]) == (met, True, True)
 
 
 def test_a_champion_that_the_run_never_saw_decides_nothing(made: dict[str, Path]) -> None:

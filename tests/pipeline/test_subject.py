@@ -186,7 +186,7 @@ def test_a_registered_model_is_fetched_with_its_options_and_known_by_its_name(
     found = finish(work)
     assert (found.source, found.path) == ("models:/net@champion", tmp_path / "new" / "model.onnx")
     assert found.options == OPTIONS
-    assert (tmp_path / "new" / "MLmodel").read_text() == "sqlite:///x.db net@champion"
+    assert (tmp_path / "new" / "MLmodel").read_text() == "sqlite:///x.db models:/net@champion"
     assert found.origin == Origin("net")
 
 

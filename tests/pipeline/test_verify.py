@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -249,11 +250,18 @@ def test_a_database_that_only_a_report_names_is_not_written(
     path = report_of(go())
     run = tmp_path / "there" / "reports" / "net" / "run"
     shutil.copytree(path.parent, run)
+    linked = tmp_path / "linked"
+    linked.symlink_to(tmp_path / "there" / "reports")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
     for place, taken in ((tmp_path / "there" / "mlflow.db", True), (tmp_path / "victim.db", False)):
         edited(run / "report.json", lambda report, place=place: _recorded_at(report, f"sqlite:///{place}"))  # type: ignore[misc]
         if taken:
-            assert first._reported(str(run / "report.json"), first.Wanted()).registry == f"sqlite:///{place}"
+            for way in (
+                run / "report.json",
+                linked / "net" / "run" / "report.json",
+                Path(os.path.relpath(run)) / "report.json",
+            ):
+                assert first._reported(str(way), first.Wanted()).registry == f"sqlite:///{place}"
             continue
         ended = whole_run.compress("verify", run / "report.json", "--output", tmp_path / "proofs")
         assert ended.code == 2

@@ -166,7 +166,7 @@ def test_no_message_shows_what_the_environment_holds(place: str) -> None:
 @pytest.mark.parametrize(
     ("value", "read"),
     [
-        ("0755", "493"),
+        ("0755123", "252499"),
         ("0xCAFE1234", "3405648436"),
         ("19:05:07", "68707"),
         ("1_234_567", "1234567"),

@@ -156,6 +156,41 @@ def test_a_candidate_whose_alias_went_to_another_is_a_candidate_still(uri: str, 
         registry.promote(uri, "served", "2", force=False)
 
 
+def test_an_alias_by_hand_makes_a_candidate_too(uri: str, folder: Path) -> None:
+    made(uri, folder, 1)
+    registered.client(uri).set_registered_model_alias("served", "candidate", "1")
+    with pytest.raises(InputError, match=r"version 1: is a candidate, .* where it counts: `compress verify models:/se"):
+        registry.promote(uri, "served", "1", force=False)
+
+
+def test_what_was_proved_once_is_no_candidate_because_it_is_made_again_elsewhere(uri: str, folder: Path) -> None:
+    made(uri, folder, 1)
+    made(uri, folder, 2)
+    again = replace(_again(folder, 1, {"proved_on": "x"}), started=datetime(2026, 4, 1, tzinfo=UTC))
+    assert registry.record(uri, again, folder).alias is None
+    assert aliases(uri) == {"champion": "2"}
+    assert registry.promote(uri, "served", "1", force=False).before == "2"  # back to what was served before
+
+
+def test_who_insists_once_has_to_insist_again(uri: str, folder: Path) -> None:
+    made(uri, folder, 1)
+    made(uri, folder, 2, asked={"proved_on": "x"})
+    registry.promote(uri, "served", "2", force=True)
+    registry.promote(uri, "served", "1", force=False)
+    with pytest.raises(InputError, match="version 2: is a candidate"):
+        registry.promote(uri, "served", "2", force=False)
+
+
+def test_a_champion_that_was_withdrawn_meanwhile_is_not_followed(uri: str, folder: Path) -> None:
+    made(uri, folder, 1)
+    registered.client(uri).delete_registered_model_alias("served", "champion")
+    found = made(uri, folder, 2, asked=BASELINE, champion=beside("1"))
+    assert (found.alias, found.note) == (
+        "candidate",
+        "version 1, beside which it was measured, is the champion no more: run again",
+    )
+
+
 def test_a_candidate_that_was_proved_has_no_reason_left(uri: str, folder: Path) -> None:
     assert made(uri, folder, 1, asked={"proved_on": "x"}).note
     proved = replace(_again(folder, 1, {"proved_on": "c*"}), started=datetime(2026, 4, 1, tzinfo=UTC))
