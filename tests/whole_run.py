@@ -1,7 +1,7 @@
 """A command line that is run in this process, and artifacts that are judged by nothing but numpy and ONNX Runtime.
 
-The pieces of work are called here instead of in children of their own, which is all that is skipped: their imports take
-nine tenths of the time, and whether a child crashes or grows too large is tested elsewhere.
+The pieces of work are called here instead of in children of their own: their imports take nine tenths of the time, and
+whether a child crashes or grows too large is tested elsewhere. So is the page of a report, which is not drawn here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from compressor import cli, isolation
+from compressor import cli, formats, isolation
 
 Feeds = Mapping[str, np.ndarray]
 EMULATED, PLAIN, KERNELS = "integers emulated in float", "no optimisation", "the kernels of this machine"
@@ -63,6 +63,7 @@ def compress(*words: object) -> Ended:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", ["compress", *map(str, words)])
         patch.setattr(isolation, "call", call_here)
+        patch.setattr(formats, "draw", lambda _report, _folder: None)  # takes longer than such a run, and runs V8
         patch.setenv("MLFLOW_TRACKING_URI", "none")
         with pytest.raises(SystemExit) as stopped:
             cli.main()

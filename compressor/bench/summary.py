@@ -134,6 +134,7 @@ def _latency(windows: Sequence[Timing], seen: Seen, experiment: Experiment) -> L
         overloaded=timing.overloaded,
         rounds=tuple(len(window.latencies_ns) for window in windows),
         growing=case.growing,
+        quantiles_ms=stats.quantiles(_ms(timing)),
     )
 
 

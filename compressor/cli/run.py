@@ -152,12 +152,12 @@ def publish(
 
 def report(
     path: Annotated[Path, typer.Argument(metavar="REPORT.json", show_default=False)],
-    suffix: Annotated[str, typer.Option("--format", help="md, json, xml (JUnit), benchmark or bencher.")] = "md",
+    suffix: Annotated[str, typer.Option("--format", help="md, html, json, xml (JUnit), benchmark or bencher.")] = "md",
 ) -> None:
     """Print a report that a run wrote, in another format."""
     from compressor import console, formats
 
-    console.result(formats.render(formats.read(path), suffix))
+    console.result(formats.render(formats.read(path), suffix, path.absolute().parent))
 
 
 def _climb(request: Request, *, quiet: bool, as_json: bool) -> tuple[Result, PublishError | None]:

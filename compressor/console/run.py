@@ -38,7 +38,7 @@ def verdict(done: Result) -> None:
     if report.verifies:
         first = report.verifies
         say(f"verifies  {first.rung} of {first.source}, {first.verdict} on {first.cpu}")
-    say(f"report    {folder / 'report.md'}")
+    say(f"report    {_report(done.folder)}")
     if report.registry and report.registry.version:
         alias = f" @{report.registry.alias}" if report.registry.alias else ""
         place = public(report.registry.uri)
@@ -136,15 +136,20 @@ def _short(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
+def _report(folder: Path) -> Path:
+    """Give the report for people: the page, where it could be drawn."""
+    return _short(folder) / (formats.PAGE if (folder / formats.PAGE).is_file() else "report.md")
+
+
 def _next(done: Result) -> str:
-    folder, chosen = _short(done.folder), formats.chosen_trial(done.report)
+    chosen = formats.chosen_trial(done.report)
     if chosen is None:
-        return f"read the reasons in {folder / 'report.md'}"
+        return f"read the reasons in {_report(done.folder)}"
     if (known := done.report.registry) and known.version and known.alias == CANDIDATE:
         there = f" --registry {public(known.uri)}"
         return f"where it will serve: compress verify models:/{known.model}@{CANDIDATE}{there}"
     first = chosen.artifacts[0]
-    load = (folder / first.files[0].path).with_name("load.py")
+    load = (_short(done.folder) / first.files[0].path).with_name("load.py")
     if first.is_engine:
         return f"copy {load.parent} to where {first.device.replace('+', ' or ')} is, and run load.py there"
     return f"{_short(Path(sys.executable))} {load}"

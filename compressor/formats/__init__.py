@@ -7,9 +7,23 @@ written only when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from compressor.errors import InputError
-from compressor.formats import benched, compared, github, junit, markdown, noise, report_json, tracked, tried
+from compressor.formats import (
+    benched,
+    compared,
+    drawing,
+    github,
+    junit,
+    markdown,
+    noise,
+    page,
+    report_json,
+    tracked,
+    tried,
+)
+from compressor.formats.drawing import PAGE, PICTURES, draw
 from compressor.formats.report_json import read
 from compressor.formats.sentence import chosen_trial, deciding_trial, judged, sentence
 from compressor.formats.snippet import snippet
@@ -18,11 +32,14 @@ from compressor.records import Report
 __all__ = [
     "EXPORTS",
     "FORMATS",
+    "PAGE",
+    "PICTURES",
     "Format",
     "benched",
     "chosen_trial",
     "compared",
     "deciding_trial",
+    "draw",
     "github",
     "judged",
     "noise",
@@ -36,12 +53,18 @@ __all__ = [
 Format = Callable[[Report], str]
 FORMATS: Mapping[str, Format] = {"json": report_json.render, "md": markdown.render, "xml": junit.render}
 """What every run writes, by the suffix of its file."""
-EXPORTS: Mapping[str, Format] = {"benchmark": tracked.benchmark, "bencher": tracked.bencher}
-"""What other tools read, by a name of ours."""
+EXPORTS: Mapping[str, Format] = {
+    "html": page.render,
+    "benchmark": tracked.benchmark,
+    "bencher": tracked.bencher,
+}
+"""What is drawn once a report is final, and what other tools read, by a name of ours."""
 
 
-def render(report: Report, suffix: str) -> str:
+def render(report: Report, suffix: str, folder: Path | None = None) -> str:
     """Give the report as the text of a file with this suffix, such as `md`, or for what reads that export.
+
+    `folder`: that of the run, whose pictures Markdown shows.
 
     Raises:
         InputError: No format has this suffix, and no export this name.
@@ -49,4 +72,6 @@ def render(report: Report, suffix: str) -> str:
     known = {**FORMATS, **EXPORTS}
     if suffix not in known:
         raise InputError(f"expected a report format of {', '.join(known)}, found {suffix!r}")
+    if suffix == "md" and folder:
+        return drawing.text(report, folder)
     return known[suffix](report)

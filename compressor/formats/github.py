@@ -11,7 +11,7 @@ from typing import Protocol
 
 from compressor.errors import printable
 from compressor.formats.markdown.markup import table, text
-from compressor.formats.markdown.measured import outcome
+from compressor.formats.sections.measured import outcome
 from compressor.formats.sentence import chosen_trial, deciding_trial, sentence
 from compressor.formats.words import (
     MET,
@@ -136,7 +136,7 @@ def _rung(trial: Trial, chosen: str | None) -> list[str]:
         NOTHING if trial.size_bytes is None else human_bytes(trial.size_bytes),
         *(_speed(trial.measurement) if trial.measurement else [NOTHING] * 3),
         text(score_words(trial.quality)) if trial.quality else NOTHING,
-        outcome(trial),
+        outcome(trial, text),
     ]
 
 

@@ -106,7 +106,7 @@ class Making:
     def _profiled(self, rung: str, before: Model, step: Step, did: Applied) -> Work[Applied]:
         """Add what operators take, which is good to know and not worth a rung."""
         try:
-            arguments = (before, step.made, self.given.supply)
+            arguments = (did.stage, before, step.made, self.given.supply)
             audit = yield from self.steps.call(f"{rung}: profile", work.profiled, *arguments)
         except RungError as error:
             return replace(did, notes=(*did.notes, f"operators could not be timed: {error}"))

@@ -111,17 +111,19 @@ def run(settled: Plan, request: Request) -> Generator[Progress | Trial, None, Re
 
 
 def publish(result: Result, *, verbose: bool = False, nursery: Nursery | None = None) -> Work[Result]:
-    """Record a report in its registry, if it has one, and write the report again with where it stands there.
+    """Draw a report; record it in its registry, if it has one, and write it again with where it stands there.
 
     Raises:
         PublishError: The registry refused; everything stays on disk.
     """
+    limits = isolation.Limits.model_validate(result.report.recipe.get("limits", {})).model_copy(update={"run": None})
+    steps = Steps(limits, verbose=verbose, nursery=nursery)
+    result = yield from _drawn(result, steps)
     if result.registry is None:
         return result
-    limits = isolation.Limits.model_validate(result.report.recipe.get("limits", {})).model_copy(update={"run": None})
     arguments = (result.registry, result.report, result.folder)
     try:
-        step = yield from Steps(limits, verbose=verbose, nursery=nursery).call("publish", registry.record, *arguments)
+        step = yield from steps.call("publish", registry.record, *arguments)
     except (RungError, MachineError) as error:
         raise PublishError(
             f"the run was not recorded: {error}; everything is kept in {result.folder}: put the registry right, then "
@@ -143,7 +145,23 @@ def write(result: Result) -> None:
         for artifact in trial.artifacts:
             _write_loading(artifact, result.folder)
     for suffix in formats.FORMATS:
-        workspace.write_text(result.folder / f"report.{suffix}", formats.render(result.report, suffix))
+        text = formats.render(result.report, suffix, result.folder)
+        workspace.write_text(result.folder / f"report.{suffix}", text)
+
+
+def _drawn(result: Result, steps: Steps) -> Work[Result]:
+    """Draw a report in a fresh interpreter, since that runs JavaScript; where it fails, a warning says so."""
+    try:
+        yield from steps.call("draw", formats.draw, result.report, result.folder, imports=None)
+    except (RungError, MachineError, isolation.WorkError) as error:
+        reason = str(error).strip().rpartition("\n")[2]
+        again = f"`compress report {result.folder / 'report.json'} --format html` draws it again"
+        result = replace(result, report=_with(result.report, (f"{formats.PAGE} was not drawn: {reason}; {again}",)))
+        write(result)
+    except Stopped as stop:
+        stop.add_note(f"the run is done, and reported in {result.folder / 'report.md'}")
+        raise
+    return result
 
 
 def _write_loading(artifact: Artifact, folder: Path) -> None:

@@ -21,6 +21,7 @@ from compressor.plan import Plan
 from compressor.records import Audit, Did, Model, Shapes, Work
 from compressor.schemes import Scheme
 from compressor.stages import Quantize, Recover, Stage, Supply
+from compressor.stages.quantize.layers import layers
 from compressor.stages.supply import divided
 from compressor.workspace import Store
 
@@ -123,11 +124,18 @@ def candidates(stage: Stage, before: Model, scheme: Scheme) -> tuple[Stage, ...]
     return stage.candidates(before.path, scheme) if isinstance(stage, Quantize) else (stage,)
 
 
-def profiled(before: Model, made: Made, supply: Supply) -> Audit:
-    """Give the audit with what each operator takes before and after the stage."""
+def profiled(stage: str, before: Model, made: Made, supply: Supply) -> Work[Audit]:
+    """Give the audit with what each operator takes before and after the stage, and what layers lose in INT8."""
     feeds = tuple(islice(supply.held_out, _PROFILED))
     times = runtime.times(before.path, made.model.path, feeds)
-    return replace(made.audit or Audit(), operators=times.operators, slower=times.slower)
+    audit = replace(made.audit or Audit(), operators=times.operators, slower=times.slower)
+    if stage != name(Quantize()):
+        return audit
+    try:
+        found = yield from layers(before.path, made.model.path, feeds, real=False)
+    except RungError:  # good to know, as the whole profile is
+        return audit
+    return replace(audit, errors={layer.name: round(layer.exact_db, 2) for layer in found})
 
 
 def name(stage: Stage) -> str:

@@ -24,6 +24,7 @@ from compressor.records.measured import (
     Timing,
     Trial,
     Verdict,
+    quantile_levels,
 )
 from compressor.records.model import (
     Applied,
@@ -115,5 +116,6 @@ __all__ = [
     "Verified",
     "VersionName",
     "Work",
+    "quantile_levels",
     "relayed",
 ]

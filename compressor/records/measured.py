@@ -16,6 +16,7 @@ from compressor.records.model import Applied, Artifact, Size
 
 MINIMUM_EFFECT = 1.02
 """Ratios of time closer to 1 are no difference."""
+_ROUNDING = 1e-6
 Relation = Literal["faster", "slower", "same", "undecided"]
 """What a speed-up proves, given the least difference that counts."""
 
@@ -76,6 +77,7 @@ class Latency:
     `at` tells the points of one measurement apart: empty for the one that the recipe's `shapes` and `load` state.
     Throughput counts the samples of a batch; its limits are a two-sided 95 % interval. For `stalled`, `offered_per_s`
     and `overloaded` see `Timing`. `rounds`: calls in each round; all sessions are opened anew for a round.
+    `quantiles_ms` are the distribution's at `quantile_levels(n)`; empty in reports from before they were recorded.
     """
 
     p50_ms: float
@@ -107,6 +109,17 @@ class Latency:
     overloaded: bool = False
     rounds: tuple[int, ...] = ()
     growing: bool = False  # in an open loop: requests waited longer and longer, so that no end of it was seen
+    quantiles_ms: tuple[float, ...] = ()
+
+
+def quantile_levels(n: int) -> tuple[float, ...]:
+    """Give, in per cent, the levels that a distribution of n samples is kept at: least, each whole one, tail, most.
+
+    A level has a sample above it at least; the last is the largest sample.
+    """
+    tail = (100 - rest / 10**digits for digits in (1, 2, 3) for rest in range(9, 0, -1))
+    fine = (level for level in (*range(100), *tail) if n * (100 - level) >= 100 - _ROUNDING)
+    return *(round(level, 3) for level in fine), 100.0
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ class Audit:
     blocked: Mapping[str, str] = field(default_factory=dict)  # tensor whose Q/DQ stayed: why it did
     operators: tuple[OperatorTime, ...] = ()  # costliest now first; one thread, profiled
     slower: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # node: ms before and now, worst first
+    errors: Mapping[str, float] = field(default_factory=dict)  # node: SQNR in dB of it alone in INT8; in graph order
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressor.bench import stats
-from compressor.records import Array
+from compressor.records import Array, quantile_levels
 
 # Samples that prove a percentile with 0, 1, 2, 5, 10 violations: the published table of MLPerf LoadGen's rule.
 TABLE = {
@@ -190,3 +190,18 @@ def test_waits_that_go_on_to_grow_are_seen() -> None:
     assert not stats.grows(np.linspace(10, 15, 300), 1)  # not twofold
     assert not stats.grows(rising[::-1], 10)
     assert not stats.grows(rising[:: 300 // 10], 10)  # ten are none
+
+
+@pytest.mark.parametrize("n", [1, 7, 100, 5000, 200_000])
+def test_the_quantiles_of_a_distribution_are_samples_as_fine_as_there_are(n: int) -> None:
+    taken = np.random.default_rng(n).lognormal(size=n)
+    found, levels = stats.quantiles(taken), quantile_levels(n)
+    assert len(found) == len(levels) <= 130
+    ordered = np.sort(taken)
+    for level, value in zip(levels, found, strict=True):
+        place = max(0, math.ceil(round(n * level / 100, 6)) - 1)  # the first sample that so many reach
+        assert value == pytest.approx(ordered[place], rel=1e-4)
+        assert float(f"{value:.5g}") == value
+    assert levels[-1] == 100
+    assert all(n * (100 - level) >= 99.999 for level in levels[:-1])
+    assert list(levels) == sorted(set(levels))

@@ -37,6 +37,14 @@ def test_without_a_choice_the_reasons_are_pointed_to(capsys: pytest.CaptureFixtu
     assert lines[-1] == f"next      read the reasons in {tmp_path / 'report.md'}"
 
 
+def test_the_page_is_pointed_to_where_it_was_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "report.html").touch()
+    console.verdict(Result(replace(REPORT, verdict="fail", chosen=None, registry=None), tmp_path))
+    lines = capsys.readouterr().err.splitlines()
+    assert f"report    {tmp_path / 'report.html'}" in lines
+    assert lines[-1] == f"next      read the reasons in {tmp_path / 'report.html'}"
+
+
 def test_an_engine_is_to_be_copied_to_where_its_device_is(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import found
+import illustrated
 import pytest
 
 from compressor import records as r
+from compressor.formats import page
 
 
 @pytest.fixture
@@ -21,3 +23,9 @@ def benched() -> r.Benched:
 @pytest.fixture
 def compared() -> r.Compared:
     return found.COMPARED
+
+
+@pytest.fixture(scope="session")
+def pages() -> dict[str, str]:
+    """Give the page of every report of `illustrated`: drawing them takes seconds."""
+    return {name: page.render(report) for name, report in illustrated.EVERY.items()}

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from compressor import records as r
-from compressor.formats.markdown import channels
+from compressor.formats import markdown
+from compressor.formats.markdown.markup import text
+from compressor.formats.sections import channels
 
 GROUPS = (r.Channels("conv1", 16, 8, layers=("conv1", "conv2"), macs=0.5), r.Channels("fc", 10, stay=("an output",)))
 PRUNED = r.Pruned(
@@ -27,7 +29,8 @@ PRUNED = r.Pruned(
 def shown(report: r.Report, pruned: r.Pruned) -> str:
     trial = next(trial for trial in report.trials if trial.stages)
     stages = (replace(trial.stages[0], pruned=pruned),)
-    return channels.pruned(replace(report, trials=(replace(trial, stages=stages),)))
+    section = channels.pruned(replace(report, trials=(replace(trial, stages=stages),)), text)
+    return markdown.markdown(section) if section else ""
 
 
 def test_what_went_is_told_beside_what_was_asked_for(report: r.Report) -> None:

@@ -20,5 +20,5 @@ def test_the_plan_s_formats_are_there() -> None:
 
 
 def test_an_unknown_suffix_is_refused_with_those_that_exist(report: Report) -> None:
-    with pytest.raises(InputError, match=r"json, md, xml, benchmark, bencher, found 'pdf'"):
+    with pytest.raises(InputError, match=r"json, md, xml, html, benchmark, bencher, found 'pdf'"):
         formats.render(report, "pdf")

@@ -12,7 +12,8 @@ from test_markdown import HARMFUL, _section, _tables
 from compressor import formats
 from compressor import records as r
 from compressor.formats import markdown
-from compressor.formats.markdown import proved
+from compressor.formats.markdown.markup import text as escape
+from compressor.formats.sections import proved
 
 assert INT8.measurement
 THEN = replace(INT8.measurement, memory_bytes=5_000_000)
@@ -31,6 +32,12 @@ VERIFIED = r.Verified("/a/report.json", "2026-03-04 ab12", "A Laptop", "pass", "
 
 def held(report: r.Report, beside: r.Beside | None, served: r.Served | None = SERVED) -> r.Report:
     return replace(report, trials=(replace(INT8, beside=beside), *report.trials[1:]), champion=served)
+
+
+def _verified(report: r.Report) -> str:
+    section = proved.verified(report, escape)
+    assert section
+    return markdown.markdown(section)
 
 
 def test_a_rung_stands_beside_the_champion(report: r.Report) -> None:
@@ -62,7 +69,7 @@ def test_what_was_not_scored_says_why(report: r.Report) -> None:
 def test_without_a_champion_there_is_no_section(
     report: r.Report, beside: r.Beside | None, served: r.Served | None
 ) -> None:
-    assert proved.champion(held(report, beside, served)) == ""
+    assert proved.champion(held(report, beside, served), escape) is None
     assert "Beside the champion" not in markdown.render(held(report, beside, served))
 
 
@@ -73,13 +80,13 @@ def test_a_baseline_that_was_held_against_it_stands_there_too(report: r.Report) 
 
 
 def test_a_proof_names_the_report_and_the_machine(report: r.Report) -> None:
-    assert proved.verified(report) == ""
-    told = proved.verified(replace(report, verifies=VERIFIED))
+    assert proved.verified(report, escape) is None
+    told = _verified(replace(report, verifies=VERIFIED))
     assert "/a/report.json" in told
     assert "version 3 of net" in told
     assert "measured again on a CPU: its rung int8 was pass on A Laptop" in told
     assert told in markdown.render(replace(report, verifies=VERIFIED))
-    bare = proved.verified(replace(report, verifies=replace(VERIFIED, model=None, version=None)))
+    bare = _verified(replace(report, verifies=replace(VERIFIED, model=None, version=None)))
     assert "version" not in bare
 
 

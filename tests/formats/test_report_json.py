@@ -42,7 +42,7 @@ ADDED = {
     "trials.0.measurement": "errors startup gpu_ms proxy",
     "trials.0.measurement.errors.logits": "n sqnr_db mean p95 max_abs",
     "trials.0.measurement.latency": "preempted bounds at throughput_per_s throughput_low_per_s throughput_high_per_s "
-    "stalled offered_per_s overloaded rounds growing",
+    "stalled offered_per_s overloaded rounds growing quantiles_ms",
     "trials.0.measurement.latency.bounds.0": "percentile confidence value_ms low_ms high_ms limit_ms violations "
     "dispersion steady needed",
     "trials.0.measurement.score": "reference relative worst",
@@ -53,7 +53,7 @@ ADDED = {
     "": "unfinished champion verifies",
     "registry": "confirmed note",
     "trials.0.stages.0": "changed uncalibrated tried notes pruned reused",
-    "trials.0.stages.0.audit": "integer_nodes float_nodes qdq_left excluded integer blocked operators slower",
+    "trials.0.stages.0.audit": "integer_nodes float_nodes qdq_left excluded integer blocked operators slower errors",
     "trials.0.stages.0.audit.operators.0": "operator nodes before_ms now_ms",
     "trials.0.stages.0.tried.0": "settings taken why size_bytes sqnr_db exact_db ratio low high",
     "trials.0.verdicts.0": "at unit",

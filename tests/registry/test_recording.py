@@ -227,6 +227,17 @@ def test_the_run_holds_numbers_settings_and_files(uri: str, report: r.Report, fo
     assert list((tmp_path / "mlartifacts").rglob("recipe.yaml"))
 
 
+def test_the_page_and_the_pictures_are_held_where_they_were_drawn(uri: str, report: r.Report, folder: Path) -> None:
+    (folder / "report.html").write_text("<!doctype html>")
+    (folder / "report-figures").mkdir()
+    (folder / "report-figures" / "latency.png").write_bytes(b"a picture")
+    found = registry.record(uri, report, folder)
+    paths = {item.path for item in _client(uri).list_artifacts(found.run_id)}
+    assert paths == {"report.json", "report.md", "recipe.yaml", "report.html", "report-figures"}
+    inside = _client(uri).list_artifacts(found.run_id, "report-figures")
+    assert [item.path for item in inside] == ["report-figures/latency.png"]
+
+
 def test_nothing_is_left_in_the_working_folder(uri: str, report: r.Report, folder: Path, working_folder: Path) -> None:
     registry.record(uri, report, folder)
     assert list(working_folder.iterdir()) == []

@@ -6,7 +6,7 @@ A new element is a function here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from compressor.errors import printable
 
@@ -33,21 +33,3 @@ def fenced(code: str, language: str) -> str:
     fence = "`" * (longest + 1)
     lines = "\n".join(printable(line, _WHOLE * len(code)) for line in code.rstrip().split("\n"))
     return f"{fence}{language}\n{lines}\n{fence}"
-
-
-def value(found: object) -> str:
-    """Give a value of a record on one line."""
-    if isinstance(found, Mapping):
-        return pairs(found)
-    if isinstance(found, bool):
-        return "yes" if found else "no"
-    if isinstance(found, float):
-        return f"{found:.4g}"
-    return text(
-        ", ".join(map(str, found)) if isinstance(found, Sequence) and not isinstance(found, str) else str(found)
-    )
-
-
-def pairs(values: Mapping[str, object]) -> str:
-    """Give names and their values on one line."""
-    return ", ".join(f"{text(name)} {value(found)}" for name, found in values.items())

@@ -1,4 +1,4 @@
-"""The section of report.md on pruning: what went, from which layers, and which layers nothing could be taken from.
+"""The section on pruning: what went, from which layers, and which layers nothing could be taken from.
 
 A line or a column more is added here.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compressor.formats.markdown.markup import table, text
-from compressor.formats.words import NOTHING
+from compressor.formats.sections.blocks import Block, Items, Section, Table, Title
+from compressor.formats.words import NOTHING, Escape
 from compressor.records import Channels, Pruned, Repaired, Report
 from compressor.units import human_bytes, write_fraction
 
@@ -16,28 +16,31 @@ _GROUPS_SHOWN = 30
 _NAMES_SHOWN = 3
 
 
-def pruned(report: Report) -> str:
-    """Show for each rung what pruning took away; empty where nothing was pruned."""
+def pruned(report: Report, text: Escape) -> Section | None:
+    """Show for each rung what pruning took away; None where nothing was pruned."""
     found = [(t.rung, stage.pruned) for t in report.trials for stage in t.stages if stage.pruned]
-    return "\n\n".join(["## What was pruned", *(_rung(text(rung), one) for rung, one in found)]) if found else ""
+    blocks = [block for rung, one in found for block in _rung(text(rung), one, text)]
+    return Section("What was pruned", tuple(blocks)) if found else None
 
 
-def _rung(rung: str, one: Pruned) -> str:
-    parts = [f"### {rung}", *_asked(one), table(("count", "before", "after", "gone"), list(_counts(one)))]
+def _rung(rung: str, one: Pruned, text: Escape) -> Iterator[Block]:
+    yield Title(rung)
+    yield from _asked(one, text)
+    yield Table.of(("count", "before", "after", "gone"), _counts(one))
     if one.repaired:
-        parts.append(_repaired(one.repaired))
+        yield _repaired(one.repaired)
     free = [group for group in one.groups if not group.stay]
     header = ("channels made by", "before", "after", "share of MACs", "together with")
-    parts.append(table(header, list(map(_group, free[:_GROUPS_SHOWN]))))
+    yield Table.of(header, (_group(group, text) for group in free[:_GROUPS_SHOWN]))
     if len(free) > _GROUPS_SHOWN:
-        parts.append(f"And {len(free) - _GROUPS_SHOWN} more, which report.json lists.")
-    stay = [f"- {text(g.name)}, {g.channels}: {text('; '.join(g.stay))}" for g in one.groups if g.stay]
+        yield f"And {len(free) - _GROUPS_SHOWN} more, which report.json lists."
+    stay = [f"{text(g.name)}, {g.channels}: {text('; '.join(g.stay))}" for g in one.groups if g.stay]
     if stay:
-        parts.append("\n".join(["Channels that stay:", "", *stay[:_GROUPS_SHOWN]]))
-    return "\n\n".join(parts)
+        yield "Channels that stay:"
+        yield Items.of(stay[:_GROUPS_SHOWN])
 
 
-def _asked(one: Pruned) -> Iterator[str]:
+def _asked(one: Pruned, text: Escape) -> Iterator[str]:
     if one.asked is not None and one.gone is not None:
         of = {"channels": "channels that can be removed", "macs": "MACs"}.get(one.of, text(one.of))
         yield f"Asked for was {write_fraction(one.asked)} of the {of}; {one.gone:.1%} went."
@@ -72,7 +75,7 @@ def _gone(counts: tuple[int, int]) -> str:
     return f"{1 - after / before:.1%}" if before else NOTHING
 
 
-def _group(group: Channels) -> list[str]:
+def _group(group: Channels, text: Escape) -> list[str]:
     others = group.layers[1:]
     more = f" and {len(others) - _NAMES_SHOWN} more" if len(others) > _NAMES_SHOWN else ""
     return [

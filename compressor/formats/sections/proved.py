@@ -1,44 +1,45 @@
-"""The sections of report.md on what a run was held against besides its baseline: the champion, an earlier report.
+"""The sections on what a run was held against besides its baseline: the champion, an earlier report.
 
-A section is a function here that takes the report and gives its text, empty where there is nothing to tell.
+A section is a function here that takes the report and how names are escaped; None where there is nothing to tell.
 """
 
 from __future__ import annotations
 
-from compressor.formats.markdown.markup import pairs, table, text
-from compressor.formats.words import NOTHING, at_most, dropped, memory, number, times
+from compressor.formats.sections.blocks import Section, Table, pairs
+from compressor.formats.words import NOTHING, Escape, at_most, dropped, memory, number, times
 from compressor.records import Beside, Latency, Report, Trial
 from compressor.units import human_bytes
 
 _SAME = "it is the champion itself, byte for byte"
 
 
-def verified(report: Report) -> str:
+def verified(report: Report, text: Escape) -> Section | None:
     """Tell which report was proved again, and what it said on the other machine."""
     if (first := report.verifies) is None:
-        return ""
+        return None
     version = f", version {text(first.version)} of {text(first.model)}" if first.model and first.version else ""
-    return (
+    told = (
         f"This is the artifact of {text(first.source)}{version}, measured again on {text(report.environment.cpu)}: its "
         f"rung {text(first.rung)} was {text(first.verdict)} on {text(first.cpu)} ({text(first.identity)})."
     )
+    return Section("", (told,))
 
 
-def champion(report: Report) -> str:
+def champion(report: Report, text: Escape) -> Section | None:
     """Set each rung that was held against the champion beside it."""
     held = [trial for trial in (report.baseline, *report.trials) if trial.beside]
     if report.champion is None or not held:
-        return ""
+        return None
     served = report.champion
-    title = f"## Beside the champion\n\n{text(served.name)} version {text(served.version)} ({text(served.source)}), "
-    what = f"{human_bytes(served.model.size_bytes)}, run with {pairs(served.artifact.options)}."
+    who = f"{text(served.name)} version {text(served.version)} ({text(served.source)}), "
+    what = f"{human_bytes(served.model.size_bytes)}, run with {pairs(served.artifact.options, text)}."
     header = ("rung", "speed", "p50 and p99 at most of both", "memory of both", "score of both", "drop")
-    rows = [_row(trial, trial.beside) for trial in held if trial.beside]
+    rows = [_row(trial, trial.beside, text) for trial in held if trial.beside]
     foot = "Both were called in turn on the same inputs in one process, and loaded anew for each round."
-    return f"{title}{what}\n\n{table(header, rows)}\n\n{foot}"
+    return Section("Beside the champion", (f"{who}{what}", Table.of(header, rows), foot))
 
 
-def _row(trial: Trial, beside: Beside) -> list[str]:
+def _row(trial: Trial, beside: Beside, text: Escape) -> list[str]:
     if beside.same:
         return [text(trial.rung), _SAME, *([NOTHING] * 4)]
     then, now = beside.champion, beside.now

@@ -1,0 +1,37 @@
+"""What a report that is final has besides its text: a page, and pictures beside report.md that show its figures.
+
+What else is drawn of a report is written in `draw`, which is meant for a child process of its own: it runs JavaScript.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compressor import workspace
+from compressor.formats import figures, markdown, page
+from compressor.records import Report
+
+PAGE = "report.html"
+PICTURES = "report-figures"
+"""The folder of the pictures, beside the report."""
+
+
+def draw(report: Report, folder: Path) -> None:
+    """Write the page and the pictures of a report into the folder of its run, and report.md so that it shows them.
+
+    Raises:
+        MachineError: A figure cannot be drawn here.
+    """
+    drawn = [page.Drawn(figure, figures.svg(figure)) for figure in figures.figures(report)]
+    whole = page.page(report, drawn)
+    for one in drawn:
+        with workspace.replacing(folder / PICTURES / f"{one.figure.name}.png") as temporary:
+            temporary.write_bytes(figures.png(one.svg))
+    workspace.write_text(folder / PAGE, whole)
+    workspace.write_text(folder / "report.md", text(report, folder))
+
+
+def text(report: Report, folder: Path) -> str:
+    """Give the report as Markdown that shows the pictures that lie in the folder of its run."""
+    there = (folder / PICTURES).glob("*.png")
+    return markdown.render(report, {path.stem: f"{PICTURES}/{path.name}" for path in there})

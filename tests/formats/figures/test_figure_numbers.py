@@ -1,0 +1,152 @@
+"""What the figures draw, held against what the samples and the records say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from illustrated import AUDIT, ENGINES, FULL, GROUPS, INT8, LATENCIES_MS
+
+from compressor import records as r
+from compressor.formats.figures import channels, errors, figure, front, integers, latency, operators, sizes, speed
+from compressor.formats.figures.stages import first, staged
+
+
+def _series(name: str) -> figure.Series:
+    return next(one for one in figure.series(FULL) if one.trial.rung == name)
+
+
+@pytest.mark.parametrize("name", sorted(LATENCIES_MS))
+def test_a_distribution_says_what_share_of_the_calls_came_within_a_time(name: str) -> None:
+    taken = LATENCIES_MS[name]
+    levels = list(latency.points(_series(name), ["", "batch 8"]))
+    main = [level for level in levels if level.k == 0]
+    assert len(main) >= 100
+    for level in main:
+        within = float(np.mean(taken <= level.ms))
+        assert within >= level.share - 1e-9
+        assert within <= level.share + 1 / len(taken) + 1e-9
+    assert main[-1].ms == taken.max()
+    assert main[0].ms == taken.min()
+
+
+def test_the_percentile_of_the_gate_stands_with_its_limits() -> None:
+    (main, *_) = latency.limits(_series("int8"), ["", "batch 8"])
+    expected = float(np.percentile(LATENCIES_MS["int8"], 99, method="inverted_cdf"))
+    assert main.ms == expected
+    assert main.high == pytest.approx(expected * 1.2)
+    assert (main.limit, main.share, main.asked) == (8.0, 0.99, "p99 ≤ 8 ms")
+
+
+def test_a_limit_far_away_is_told_and_not_drawn() -> None:
+    bounds = (replace(latency._asked(INT8.measurement.latency), limit_ms=1e6),)  # type: ignore[union-attr]
+    assert INT8.measurement
+    far = replace(INT8, measurement=replace(INT8.measurement, latency=replace(INT8.measurement.latency, bounds=bounds)))
+    made = latency.figure(replace(FULL, baseline=replace(far, rung="baseline"), trials=()))
+    assert made
+    assert "p99 ≤ 1,000 s, lies far off" in made.caption
+
+
+def test_a_report_from_before_distributions_were_kept_has_no_such_figure() -> None:
+    assert INT8.measurement
+    old = replace(
+        INT8, measurement=replace(INT8.measurement, latency=replace(INT8.measurement.latency, quantiles_ms=()))
+    )
+    assert latency.figure(replace(FULL, baseline=old, trials=())) is None
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 9), st.floats(0, 1)) | st.tuples(st.integers(1, 4), st.integers(0, 3))),
+    st.booleans(),
+)
+def test_the_front_is_what_no_other_one_beats(points: list[tuple[float, float]], less: bool) -> None:  # noqa: FBT001
+    def beaten(one: tuple[float, float]) -> bool:
+        as_good = [(t, s) for t, s in points if t <= one[0] and (s <= one[1] if less else s >= one[1])]
+        return any(other != one for other in as_good)
+
+    expected = {i for i, one in enumerate(points) if not beaten(one)}
+    assert front.undominated(points, less_is_better=less) == expected
+
+
+def test_time_and_score_stand_with_their_limits() -> None:
+    int8 = next(point for point in front.points(FULL) if point.series == "int8")
+    p50 = float(np.percentile(LATENCIES_MS["int8"], 50, method="inverted_cdf"))
+    assert (int8.ms, int8.left, int8.right) == (p50, pytest.approx(p50 * 0.98), pytest.approx(p50 * 1.02))
+    assert (int8.score, int8.low, int8.high) == (0.745, 0.59, 0.89)
+
+
+def test_a_speed_up_stands_with_its_interval_and_the_extremes_of_its_rounds() -> None:
+    int8 = next(one for one in speed.speeds(FULL) if one.series == "int8")
+    assert (int8.ratio, int8.low, int8.high, int8.slowest, int8.fastest) == (2.5, 2.25, 2.75, 2.125, 2.875)
+
+
+def test_what_is_left_is_a_share_of_the_original() -> None:
+    shares = {(one.rung, one.series): one.share for one in sizes.shares(FULL)}
+    assert shares["int8", "file"] == 6_400_000 / 25_600_000
+    assert shares["int8", "MACs"] == 1
+    assert shares["int8", "parameters"] == 1
+    assert ("int8-fused (2)", "file") not in shares  # it was not built
+
+
+def test_the_times_of_operators_sum_to_the_whole_the_costliest_first() -> None:
+    (one,) = (s for s in staged(FULL) if s.applied.stage == "quantize" and s.rungs == ("int8",))
+    rows = list(operators.times(3, one))
+    for what, field in (("before", "before_ms"), ("after", "now_ms")):
+        total = sum(getattr(each, field) for each in AUDIT.operators)  # type: ignore[union-attr]
+        assert math.isclose(sum(row.ms for row in rows if row.series == what), total)
+    shown = [row.ms for row in rows if row.series == "before"][:-1]
+    assert shown == sorted(shown, reverse=True)
+    assert rows[-1].operator == "4 others"
+    assert {row.k for row in rows} == {3}
+
+
+def test_nodes_are_counted_by_how_they_compute_as_the_last_stage_left_them() -> None:
+    rows = {(one.rung, one.series): (one.start, one.n) for one in integers.counts(FULL)}
+    assert rows["int8-fused", "integer kernels"] == (0, 18)
+    assert rows["int8-fused", "Conv, Gemm, MatMul in float"] == (18, 4)
+    assert rows["int8-fused", "quantizing and back"] == (22, 3)
+    assert not any(rung == "baseline" for rung, _ in rows)
+    assert not list(integers.counts(ENGINES))  # no kernels of ONNX Runtime run there
+
+
+def test_channels_are_kept_or_gone_or_cannot_go() -> None:
+    (one,) = (s for s in staged(FULL) if s.applied.pruned)
+    rows = list(channels.groups(0, one))
+    assert [(row.layer, row.series, row.n) for row in rows] == [
+        ("conv1", "kept", 8),
+        ("conv1", "gone", 8),
+        ("conv2", "kept", 32),
+        ("conv2", "gone", 0),
+        ("fc", "cannot go", 10),
+    ]
+    assert sum(row.n for row in rows) == sum(group.channels for group in GROUPS)
+
+
+def test_layers_stand_in_the_order_of_the_graph() -> None:
+    (one, *_) = (s for s in staged(FULL) if s.applied.audit and s.applied.audit.errors)
+    rows = list(errors.layers(0, one))
+    assert [row.db for row in rows] == [30.0 - i % 7 for i in range(40)]
+    assert [row.place for row in rows] == list(range(1, 41))
+
+
+def test_a_stage_of_what_was_chosen_is_shown_first() -> None:
+    found = staged(FULL)
+    assert "int8" in found[first(found, FULL)].rungs
+    fused = replace(FULL, chosen="int8-fused")
+    assert "int8-fused" in found[first(found, fused)].rungs
+
+
+@given(st.lists(st.text(max_size=60), max_size=6))
+def test_no_two_labels_are_the_same(names: list[str]) -> None:
+    labels = figure.distinct([*names, *names])
+    assert len(set(labels)) == len(labels)
+
+
+def test_a_rung_more_than_there_are_colours_begins_again_with_the_second() -> None:
+    trials = tuple(r.Trial(f"rung{i}") for i in range(9))
+    roles = [one.key.role for one in figure.series(replace(FULL, trials=trials))]
+    assert roles == ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s1", "s2"]
