@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def gate(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
-    path: Annotated[Path, typer.Argument(metavar="REPORT.json", show_default=False)],
+    path: Annotated[Path, typer.Argument(metavar="REPORT.json", help="The report to judge.", show_default=False)],
     recipe: Annotated[
         Path | None, typer.Option("--recipe", metavar="FILE", help="Whose gates judge; default: the report's own.")
     ] = None,

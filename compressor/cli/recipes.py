@@ -57,7 +57,7 @@ def init(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
 
 
 def explain(  # noqa: PLR0913, PLR0917 - each parameter is an option of the command
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", show_default=False)],
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe file.", show_default=False)],
     model: Annotated[Path, typer.Option("--model", metavar="MODEL", help="An ONNX file.", show_default=False)],
     sla: options.Sla = None,
     calibration: Annotated[Path | None, typer.Option(metavar="PATH", help="Inputs that settle INT8 ranges.")] = None,
@@ -94,7 +94,9 @@ def explain(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comm
     console.plan(console.follow(prepare(request), quiet=quiet), as_json=as_json)
 
 
-def check(paths: Annotated[list[Path], typer.Argument(metavar="FILE...", show_default=False)]) -> None:
+def check(
+    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recipe files.", show_default=False)],
+) -> None:
     """Check recipe files, all of them; exit 2 with the line of each problem."""
     from compressor import console
     from compressor.recipe import read

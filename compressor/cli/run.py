@@ -130,7 +130,7 @@ def build(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
 
 
 def publish(
-    path: Annotated[Path, typer.Argument(metavar="REPORT.json", show_default=False)],
+    path: Annotated[Path, typer.Argument(metavar="REPORT.json", help="That of a finished run.", show_default=False)],
     registry: Annotated[str | None, typer.Option(metavar="URI", help="Default: what the recipe says.")] = None,
     log_file: options.LogFile = None,
 ) -> None:
@@ -151,7 +151,7 @@ def publish(
 
 
 def report(
-    path: Annotated[Path, typer.Argument(metavar="REPORT.json", show_default=False)],
+    path: Annotated[Path, typer.Argument(metavar="REPORT.json", help="The report to print.", show_default=False)],
     suffix: Annotated[str, typer.Option("--format", help="md, html, json, xml (JUnit), benchmark or bencher.")] = "md",
 ) -> None:
     """Print a report that a run wrote, in another format."""

@@ -126,8 +126,15 @@ def schema() -> dict[str, Any]:
         "$id": SCHEMA_ID,
         **tree,
         "$defs": {name: _opened(part) for name, part in tree["$defs"].items()},
-        "properties": {**_OF_FILES, **_opened(tree["properties"])},
+        "properties": {**_OF_FILES, **_opened(dict(_with_defaults(tree["properties"])))},
     }
+
+
+def _with_defaults(properties: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Give defaults with the words under which kinds stand, which pydantic leaves out."""
+    written = Recipe().model_dump(mode="json", by_alias=True, exclude_none=True)
+    for name, part in properties.items():
+        yield name, {**part, "default": written[name]} if name in written else part
 
 
 def _opened(node: Any) -> Any:

@@ -1,6 +1,6 @@
 """The page of every command with its arguments and options, from the command line's own tree.
 
-A command needs nothing here; an option or argument without help needs one in the code, or a line in `words`.
+A command needs nothing here; an option or argument without help needs one in the code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from compressor import cli
-from generators import source, words
+from generators import source
 
 HEAD = """\
 # Every command and option
@@ -36,9 +36,9 @@ def commands() -> Iterator[tuple[str, Any]]:
     yield from _below(typer.main.get_command(cli.app), ())
 
 
-def meaning(path: str, parameter: Any) -> str:
+def meaning(parameter: Any) -> str:
     """Give what an argument or option means; empty where nobody says it."""
-    return parameter.help or words.OPTIONS.get(f"{path} {_flag(parameter)}", "")
+    return parameter.help or ""
 
 
 def _below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -51,7 +51,7 @@ def _below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 def _section(path: str, command: Any) -> str:
     told = "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.help or "").split("\n\n"))
-    rows = ((_shown(each), _default(each), meaning(path, each)) for each in command.params if each.name != "help")
+    rows = ((_shown(each), _default(each), meaning(each)) for each in command.params if each.name != "help")
     arguments = " ".join(_named(each) for each in command.params if each.param_type_name == "argument")
     usage = f"compress {path} {arguments}".strip()
     return f"\n## {path}\n\n```text\n{usage} [OPTIONS]\n```\n\n{told}\n\n" + _table(rows)

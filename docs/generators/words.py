@@ -238,12 +238,3 @@ FIELDS = {
     }.items()
 }
 """By record and field, before what the code says."""
-
-OPTIONS = {
-    "gate REPORT.json": "the report to judge",
-    "publish REPORT.json": "the report of a finished run",
-    "report REPORT.json": "the report to print",
-    "recipe check FILE...": "recipe files",
-    "recipe explain RECIPE": "a recipe file",
-}
-"""By command and argument or option, where it has no help."""

@@ -258,3 +258,12 @@ def test_a_new_recipe_names_the_schema_that_it_says_how_to_write() -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.yaml: cannot be read as a recipe"):
         recipe.read(tmp_path / "none.yaml")
+
+
+def test_the_defaults_of_the_schema_are_what_a_recipe_takes() -> None:
+    """An editor completes keys with them."""
+    for name, part in recipe.schema()["properties"].items():
+        if "default" in part:
+            whole = {"version": 1, name: part["default"]}
+            jsonschema.validate(whole, recipe.schema())
+            assert getattr(recipe.Recipe.model_validate(whole), name) == getattr(recipe.Recipe(), name)

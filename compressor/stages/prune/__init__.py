@@ -54,8 +54,8 @@ class Prune(BaseModel, frozen=True, extra="forbid"):
 
     open: ClassVar[bool] = False
     needs_evaluation: ClassVar[bool] = True
-    imports: ClassVar[tuple[str, ...]] = ("scipy.linalg", "scipy.sparse.csgraph", "threadpoolctl")
     """Nobody should prune a model without data that shows what it lost."""
+    imports: ClassVar[tuple[str, ...]] = ("scipy.linalg", "scipy.sparse.csgraph", "threadpoolctl")
 
     ratio: Fraction = Field(gt=0)
     of: Literal["macs", "parameters", "channels", "latency"] = "macs"
