@@ -31,6 +31,7 @@ COMPARED = 16
 """Held-out feeds over which SQNR is taken after each stage."""
 _PROFILED = 4
 """Held-out feeds over which operators are timed."""
+_LARGE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,14 @@ def candidates(stage: Stage, before: Model, scheme: Scheme) -> tuple[Stage, ...]
 
 
 def profiled(stage: str, before: Model, made: Made, supply: Supply) -> Work[Audit]:
-    """Give the audit with what each operator takes before and after the stage, and what layers lose in INT8."""
+    """Give the audit with what each operator takes before and after the stage, and what layers lose in INT8.
+
+    Of a large model they are not looked at one by one, for which it would have to be in memory.
+    """
     feeds = tuple(islice(supply.held_out, _PROFILED))
     times = runtime.times(before.path, made.model.path, feeds)
     audit = replace(made.audit or Audit(), operators=times.operators, slower=times.slower)
-    if stage != name(Quantize()):
+    if stage != name(Quantize()) or made.model.size_bytes > _LARGE_BYTES:
         return audit
     try:
         found = yield from layers(before.path, made.model.path, feeds, real=False)

@@ -46,8 +46,8 @@ def layers(reference: Path, quantized: Path, feeds: Iterable[Feeds], *, real: bo
     """Give the nodes of a Q/DQ file that read quantized values, in its order; if `real`, on this machine's kernels too.
 
     A few feeds are enough; they are iterated several times. A node is looked up in `reference`, the float model, by the
-    names of its tensors; one whose tensors have no name there, or that has branches, is left out. The file of a dynamic
-    scheme has no such nodes: its activations are quantized as they come.
+    names of its tensors; one whose tensors have no name there, that has branches, or gives a sequence, is left out. The
+    file of a dynamic scheme has no such nodes: its activations are quantized as they come.
     """
     import onnx
 
@@ -117,7 +117,9 @@ class _Cut:
     def piece(self, node: onnx.NodeProto) -> _Piece | None:
         """Give the piece around a node; None if it reads nothing quantized, or cannot be cut out."""
         makers = (self._makers.get(name) for name in node.input)
-        if node.op_type in _QDQ or _has_branches(node) or not any(m and m.op_type in _QDQ for m in makers):
+        if node.op_type in _QDQ or not any(m and m.op_type in _QDQ for m in makers):
+            return None
+        if _has_branches(node) or _gives_lists(node):
             return None
         behind, end = self._behind(node.output[0])
         nodes = self._with_sources([node, *behind])
@@ -184,6 +186,16 @@ def _names(model: onnx.ModelProto) -> frozenset[str]:
 
 def _has_branches(node: onnx.NodeProto) -> bool:
     return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+
+
+def _gives_lists(node: onnx.NodeProto) -> bool:
+    """Tell whether an operator of ONNX gives a sequence, whatever it reads, which is no array to compare."""
+    import onnx
+
+    if node.domain or not onnx.defs.has(node.op_type):
+        return False
+    kinds = onnx.defs.get_schema(node.op_type).outputs[0].types
+    return not any(kind.startswith("tensor(") for kind in kinds)
 
 
 def _measured(
