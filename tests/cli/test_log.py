@@ -82,6 +82,7 @@ def test_a_run_leaves_a_line_a_step_and_a_trial_between_how_it_began_and_ended(
     assert [match[1] for match in named if match and not match[1].startswith(("plan", "publish"))] == [
         *("baseline: build", "baseline: score", "baseline: start", "baseline: measure"),
         *("normalise", "fused: fuse", "fused: build", "fused: score", "fused: start", "fused: measure"),
+        "draw",
     ]
     assert all(0 < float(match[2]) < 600 and 5 < float(match[3]) < 8000 for match in named if match)
     assert [rest for _, kind, rest in found if kind == "trial"] == ["baseline: met", "fused: not met: change"]
