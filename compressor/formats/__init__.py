@@ -23,7 +23,7 @@ from compressor.formats import (
     tracked,
     tried,
 )
-from compressor.formats.drawing import PAGE, PICTURES, draw
+from compressor.formats.drawing import PAGE, PICTURES, draw, register
 from compressor.formats.report_json import read
 from compressor.formats.sentence import chosen_trial, deciding_trial, judged, sentence
 from compressor.formats.snippet import snippet
@@ -44,6 +44,7 @@ __all__ = [
     "judged",
     "noise",
     "read",
+    "register",
     "render",
     "sentence",
     "snippet",

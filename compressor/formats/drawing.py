@@ -31,6 +31,12 @@ def draw(report: Report, folder: Path) -> None:
     workspace.write_text(folder / "report.md", text(report, folder))
 
 
+def register(report: Report, folder: Path) -> None:
+    """Say in the page of a report, where it was drawn, as what it was recorded since then."""
+    if (path := folder / PAGE).is_file():
+        workspace.write_text(path, page.registered(path.read_text(encoding="utf-8"), report))
+
+
 def text(report: Report, folder: Path) -> str:
     """Give the report as Markdown that shows the pictures that lie in the folder of its run."""
     there = (folder / PICTURES).glob("*.png")

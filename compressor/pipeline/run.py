@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from compressor.records import Artifact, Progress, Report, Trial, Work
 from compressor.scratch import scratch
 
 _AGAIN = "the same command again goes on from what is made, and measures afresh"
+_UNDRAWN = f"{formats.PAGE} was not drawn"
 GOING_ON = "the run is going on, or was killed"
 
 
@@ -118,7 +120,7 @@ def publish(result: Result, *, verbose: bool = False, nursery: Nursery | None = 
     """
     limits = isolation.Limits.model_validate(result.report.recipe.get("limits", {})).model_copy(update={"run": None})
     steps = Steps(limits, verbose=verbose, nursery=nursery)
-    result = yield from _drawn(result, steps)
+    result = yield from _drawn(replace(result, report=_undrawn(result.report)), steps)
     if result.registry is None:
         return result
     arguments = (result.registry, result.report, result.folder)
@@ -130,12 +132,11 @@ def publish(result: Result, *, verbose: bool = False, nursery: Nursery | None = 
             f"`compress publish {result.folder / 'report.json'}`"
         ) from error
     except Stopped as stop:
-        stop.add_note(
-            f"the run is done, but not recorded: `compress publish {result.folder / 'report.json'}` does that"
-        )
+        stop.add_note(_unrecorded(result))
         raise
     published = replace(result, report=replace(result.report, registry=step.value))
     write(published)
+    formats.register(published.report, published.folder)
     return published
 
 
@@ -150,18 +151,36 @@ def write(result: Result) -> None:
 
 
 def _drawn(result: Result, steps: Steps) -> Work[Result]:
-    """Draw a report in a fresh interpreter, since that runs JavaScript; where it fails, a warning says so."""
+    """Draw a report in a fresh interpreter, since that runs JavaScript; where it fails, a warning says so.
+
+    The report stands on disk already, and can still be recorded: whatever fails here takes nothing else.
+    """
     try:
         yield from steps.call("draw", formats.draw, result.report, result.folder, imports=None)
-    except (RungError, MachineError, isolation.WorkError) as error:
+    except (RungError, MachineError, isolation.WorkError, OSError) as error:
         reason = str(error).strip().rpartition("\n")[2]
-        again = f"`compress report {result.folder / 'report.json'} --format html` draws it again"
-        result = replace(result, report=_with(result.report, (f"{formats.PAGE} was not drawn: {reason}; {again}",)))
-        write(result)
+        path = result.folder / formats.PAGE
+        again = f"`compress report {result.folder / 'report.json'} --format html > {path}` draws it"
+        result = replace(result, report=_with(result.report, (f"{_UNDRAWN}: {reason}; {again}",)))
+        with suppress(OSError):  # the report before it stays
+            path.unlink(missing_ok=True)  # of an earlier time
+            write(result)
     except Stopped as stop:
-        stop.add_note(f"the run is done, and reported in {result.folder / 'report.md'}")
+        stop.add_note(_unrecorded(result))
         raise
     return result
+
+
+def _undrawn(report: Report) -> Report:
+    """Give a report without what an earlier attempt to draw it said."""
+    return replace(report, warnings=tuple(one for one in report.warnings if not one.startswith(_UNDRAWN)))
+
+
+def _unrecorded(result: Result) -> str:
+    """Say what a signal left undone once the run was."""
+    if result.registry is None:
+        return f"the run is done, and reported in {result.folder / 'report.md'}"
+    return f"the run is done, but not recorded: `compress publish {result.folder / 'report.json'}` does that"
 
 
 def _write_loading(artifact: Artifact, folder: Path) -> None:

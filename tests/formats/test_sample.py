@@ -21,4 +21,5 @@ def test_the_sample_is_what_its_numbers_give() -> None:
 def test_the_page_of_the_sample_is_small() -> None:
     page = (SAMPLE / formats.PAGE).read_text(encoding="utf-8")
     assert "<!doctype html>" in page
+    assert page == formats.drawing.page.registered(page, formats.read(SAMPLE / "report.json"))
     assert len(page.encode()) < 1_500_000

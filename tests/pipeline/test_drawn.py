@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from dataclasses import replace
@@ -12,10 +13,11 @@ import pytest
 from finished import finish
 from whole_run import call_here
 
-from compressor import cli, formats, isolation
+from compressor import cli, formats, isolation, registry, workspace
 from compressor.errors import MachineError
 from compressor.pipeline import Result, publish
 from compressor.pipeline.run import write
+from compressor.records import Registration
 
 
 @pytest.fixture
@@ -74,3 +76,53 @@ def test_report_prints_the_page_and_text_with_the_pictures_that_are_there(
         said[suffix] = capsys.readouterr().out
     assert ("](report-figures/" in said["md"]) == drawn
     assert said["html"] == formats.render(result.report, "html")
+
+
+def test_a_full_disk_costs_neither_the_record_nor_the_verdict(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report stands there already."""
+    before = (result.folder / "report.json").read_text()
+    full = OSError(errno.ENOSPC, "No space left on device")
+    written = workspace.write_text
+
+    def refuse(*_: object) -> None:
+        raise full
+
+    def record(*_: object) -> Registration:
+        monkeypatch.setattr(workspace, "write_text", written)  # there is room again
+        return RECORDED
+
+    monkeypatch.setattr(formats, "draw", refuse)
+    monkeypatch.setattr(workspace, "write_text", refuse)
+    assert finish(publish(result)).report.verdict == result.report.verdict
+    assert (result.folder / "report.json").read_text() == before
+    monkeypatch.setattr(registry, "record", record)
+    done = finish(publish(replace(result, registry="sqlite:///x.db")))
+    assert done.report.registry == RECORDED
+    assert json.loads((result.folder / "report.json").read_text())["registry"]["version"] == "7"
+
+
+RECORDED = Registration("sqlite:///x.db", "r", "<b>net</b>", "7", "champion")
+
+
+def test_the_page_says_as_what_it_was_recorded(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "record", lambda *_: RECORDED)
+    for _ in range(2):  # once more does no harm
+        done = finish(publish(replace(result, registry="sqlite:///x.db")))
+        page = (result.folder / "report.html").read_text(encoding="utf-8")
+        assert page.count("Registered as <bdi>&lt;b&gt;net&lt;/b&gt;</bdi> version 7, champion.</p>") == 1
+    assert page == formats.render(done.report, "html")
+
+
+def test_what_could_not_be_drawn_once_is_told_once_and_not_for_ever(
+    result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise MachineError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(formats, "draw", refuse)
+        again = finish(publish(finish(publish(result))))
+    assert [one for one in again.report.warnings if "was not drawn" in one] == [again.report.warnings[-1]]
+    assert not (result.folder / "report.html").exists()
+    assert finish(publish(again)).report.warnings == result.report.warnings
+    assert "was not drawn" not in (result.folder / "report.html").read_text(encoding="utf-8")

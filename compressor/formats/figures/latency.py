@@ -168,9 +168,12 @@ def _told(one: Series) -> str:
 
 
 def _caption(times: Sequence[Level], marks: Sequence[Limit]) -> str:
+    asked = any(mark.asked for mark in marks)
+    dot = "the percentile that the gate asks for" if asked else "the p99"
+    limit = "upper limit at the gate's confidence, which is what the gate compares" if asked else "upper 95 % limit"
     told = (
-        "The share of calls answered within a time, of all that were measured. The dot is the percentile that the "
-        "gate asks for, and its band reaches to the upper 95 % limit, which the gate compares."
+        "The share of calls answered within a time, of all that were measured. The dot is "
+        f"{dot}, and its band reaches to its {limit}."
     )
     far = dict.fromkeys(mark.asked for mark in marks if mark.asked and not _is_near(mark, times))
     return f"{told} The limit, {', '.join(far)}, lies far off this figure." if far else told

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import jinja2
 
 _LONGEST_TITLE = 200
+_PLACE = "<!-- registered -->"
 _PARTS = re.compile(r",? (?=[(\[])|, (?=over |\d+ rounds)")
 """Where what stands beside a figure begins: its interval, what it rests on."""
 _KINDS = {"Table": "table", "Items": "items", "Title": "title", "Code": "code", "Folded": "folded", "str": "text"}
@@ -80,6 +82,12 @@ def page(report: Report, drawn: Iterable[Drawn]) -> str:
     )
 
 
+def registered(made: str, report: Report) -> str:
+    """Give a page that was made before its report was recorded with the words on where it stands now."""
+    before, _, rest = made.partition(_PLACE)
+    return f"{before}{_registration(report)}{rest[rest.index('</p>') :]}"
+
+
 def plain(name: str) -> str:
     """Give text on one line, which the template escapes."""
     return " ".join(printable(name).split())
@@ -100,10 +108,20 @@ def _words(report: Report) -> Mapping[str, Any]:
         "threads": report.environment.threads,
         "started": report.started,
         "took": human_duration(report.duration_s),
-        "registered": report.registry,
+        "registered": _registration(report),
         "sections": {name: tell(report, plain) for name, tell in _TOLD.items()},
         "states": {"rungs": [_state(trial) for trial in _trials(report)], "gates": _verdicts(report)},
     }
+
+
+def _registration(report: Report) -> str:
+    """Give the place of the words on the registry, as markup, and the words where there are some."""
+    known = report.registry
+    if known is None or known.version is None:
+        return _PLACE
+    model, version, alias = (escape(plain(name)) for name in (known.model, known.version, known.alias or ""))
+    told = f"Registered as <bdi>{model}</bdi> version {version}{', ' if alias else ''}{alias}."
+    return f"{_PLACE} {told}"
 
 
 def _trials(report: Report) -> tuple[Trial, ...]:

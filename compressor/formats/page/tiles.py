@@ -76,9 +76,8 @@ def _latency(trial: Trial, latency: Latency) -> Tile:
     plain = Bound(99.0, 0.95, latency.p99_ms, latency.p99_low_ms, latency.p99_high_ms)
     asked = max((b for b in latency.bounds if b.limit_ms is not None), key=lambda b: b.percentile, default=plain)
     known = asked.high_ms is not None and not strain(latency)
-    notes = [
-        f"upper 95 % limit, n = {latency.n:,}" if known else f"p{asked.percentile:g} seen {human_ms(asked.value_ms)}"
-    ]
+    upper = f"upper {asked.confidence * _FULL:g} % limit, n = {latency.n:,}"
+    notes = [upper if known else f"p{asked.percentile:g} seen {human_ms(asked.value_ms)}"]
     share = None
     if asked.limit_ms:
         notes.append(f"limit {human_ms(asked.limit_ms)}")
