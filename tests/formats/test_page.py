@@ -16,6 +16,7 @@ from illustrated import EVERY, FAILED, FULL, HARMFUL, INT8, hostile
 from compressor import formats
 from compressor.formats import markdown, page
 from compressor.formats.page.tiles import tiles
+from compressor.records import Bound
 
 MOST_BYTES = 1_500_000
 VOID = {"meta", "link", "img", "br", "rect", "path"}
@@ -144,6 +145,32 @@ def test_tiles_tell_of_what_was_chosen() -> None:
     assert INT8.measurement
     assert p99.share == pytest.approx(100 * (INT8.measurement.latency.p99_high_ms or 0) / 8)
     assert (score.label, score.figure, score.state) == ("top1", "0.745", "good")
+
+
+@pytest.mark.parametrize(
+    ("p50", "p99", "label", "state"),
+    [
+        (False, True, "p50", "bad"),
+        (True, True, "p99", "good"),
+        (True, None, "p99", "open"),
+        (None, False, "p99", "bad"),
+    ],
+)
+def test_a_tile_shows_the_numbers_of_the_gate_whose_verdict_it_shows(
+    p50: bool,  # noqa: FBT001
+    p99: bool,  # noqa: FBT001
+    label: str,
+    state: str,
+) -> None:
+    assert INT8.measurement
+    bounds = (Bound(50.0, 0.9, 2.0, 1.9, 2.1, 1.0), Bound(99.0, 0.99, 3.0, 2.9, 3.4, 4.0))
+    latency = replace(INT8.measurement.latency, bounds=bounds)
+    met = {"latency p50": p50, "latency p99": p99, "latency p99 at batch 8": False}
+    verdicts = tuple(replace(INT8.verdicts[0], gate=gate, met=judged) for gate, judged in met.items())
+    trial = replace(INT8, measurement=replace(INT8.measurement, latency=latency), verdicts=verdicts)
+    shown = next(t for t in tiles(replace(FULL, trials=(trial,)), page.plain) if t.label.startswith("p"))
+    assert (shown.label, shown.state) == (f"{label} at most", state)
+    assert shown.notes[0].startswith({"p50": "upper 90 % limit", "p99": "upper 99 % limit"}[label])
 
 
 def test_tiles_of_a_failure_tell_of_the_rung_that_came_nearest() -> None:

@@ -72,9 +72,15 @@ def _tiles(report: Report, trial: Trial, text: Escape) -> Iterator[Tile]:
 
 
 def _latency(trial: Trial, latency: Latency) -> Tile:
-    """Give the percentile that a gate asks for, by its upper limit, else the p99."""
+    """Give the percentile whose gate is missed or open, else the highest that one asks for, else the p99."""
+    judged = {verdict.gate: verdict.met for verdict in trial.verdicts}
+
+    def worst(bound: Bound) -> tuple[bool, bool, float]:
+        met = judged.get(_gate(bound), True)
+        return met is False, met is None, bound.percentile
+
     plain = Bound(99.0, 0.95, latency.p99_ms, latency.p99_low_ms, latency.p99_high_ms)
-    asked = max((b for b in latency.bounds if b.limit_ms is not None), key=lambda b: b.percentile, default=plain)
+    asked = max((bound for bound in latency.bounds if bound.limit_ms is not None), key=worst, default=plain)
     known = asked.high_ms is not None and not strain(latency)
     upper = f"upper {asked.confidence * _FULL:g} % limit, n = {latency.n:,}"
     notes = [upper if known else f"p{asked.percentile:g} seen {human_ms(asked.value_ms)}"]
@@ -85,7 +91,13 @@ def _latency(trial: Trial, latency: Latency) -> Tile:
         share = min(_FULL, _FULL * used) if math.isfinite(used) else None
     figure = at_most(asked.value_ms, asked.high_ms, latency)
     label = f"p{asked.percentile:g}{' at most' if known else ''}"
-    return Tile(label, figure, tuple(notes), _state(trial, "latency"), share)
+    state = STATE[judged[_gate(asked)]] if _gate(asked) in judged else ""
+    return Tile(label, figure, tuple(notes), state, share)
+
+
+def _gate(bound: Bound) -> str:
+    """Name the gate on a percentile of the main load."""
+    return f"latency p{bound.percentile:g}"
 
 
 def _state(trial: Trial, gate: str) -> str:
