@@ -55,8 +55,10 @@ def figure(report: Report) -> Figure | None:
         name="front",
         title=f"{metric[:1].upper()}{metric[1:]} against latency",
         caption=(
-            "Median time of a call and score, each with its 95 % limits. Filled are those that no other one beats in "
-            f"both: further left and {'lower' if relative else 'higher'} is better."
+            "Median time of a call, with the lower and the upper 95 % limit, and score, with its 95 % interval. Filled "
+            "are those that no other one beats in both as observed: further left and "
+            f"{'lower' if relative else 'higher'} is better. The baseline's time is of its calls alone: how many times "
+            "as fast a rung is, pairs of calls tell."
         ),
         alternative=f"{metric} against the median time of a call. On the Pareto front: {names}. {told}.",
         draw=lambda look: _chart(rows, shown, metric, look),
