@@ -5,6 +5,7 @@ What is drawn is prepared in `layers`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ class _Floor:
 
 def figure(report: Report) -> Figure | None:
     """Draw the error of each layer for each stage that says it."""
-    found = [one for one in staged(report) if one.applied.audit and one.applied.audit.errors]
+    found = [one for one in staged(report) if any(True for _ in layers(0, one))]
     if not found:
         return None
     place = first(found, report)
@@ -64,10 +65,11 @@ def figure(report: Report) -> Figure | None:
 
 
 def layers(k: int, one: Staged) -> Iterator[Layer]:
-    """Give the SQNR of each layer of a stage."""
-    assert one.applied.audit  # noqa: S101
-    for place, (name, db) in enumerate(one.applied.audit.errors.items(), 1):
-        yield Layer(k, place, short(name), db, f"{db:.1f} dB")
+    """Give the SQNR of each layer of a stage, as far as it is a number."""
+    errors = one.applied.audit.errors if one.applied.audit else {}
+    for place, (name, db) in enumerate(errors.items(), 1):
+        if math.isfinite(db):
+            yield Layer(k, place, short(name), db, f"{db:.1f} dB")
 
 
 def _chart(rows: Sequence[Layer], place: int, look: Look) -> alt.LayerChart:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from compressor.errors import printable
@@ -85,12 +85,11 @@ def series(report: Report) -> tuple[Series, ...]:
 
 def distinct(names: Sequence[str], longest: int = _LONGEST) -> tuple[str, ...]:
     """Give short labels, of which no two are the same."""
-    seen: Counter[str] = Counter()
-    labels = []
+    labels: list[str] = []
     for name in names:
         short = printable(name, longest)
-        seen[short] += 1
-        labels.append(f"{short} ({seen[short]})" if seen[short] > 1 else short)
+        numbered = (f"{short} ({number})" for number in count(2))
+        labels.append(next(label for label in chain([short], numbered) if label not in labels))
     return tuple(labels)
 
 

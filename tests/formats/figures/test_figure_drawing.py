@@ -85,7 +85,12 @@ def test_numbers_that_are_none_leave_a_figure_out_and_break_none() -> None:
     )
     report = replace(FULL, baseline=replace(INT8, rung="baseline", measurement=odd), trials=())
     assert not {"latency", "front", "speed"} & {figure.name for figure in figures.figures(report)}
-    for figure in figures.figures(replace(FULL, trials=(replace(INT8, measurement=odd),))):
+    audit = INT8.stages[0].audit
+    assert audit
+    audit = replace(audit, errors={"a": math.nan, "b": -math.inf, "c": 30.0})
+    broken = replace(INT8, measurement=odd, stages=(replace(INT8.stages[0], audit=audit),))
+    assert "errors" in {figure.name for figure in figures.figures(replace(FULL, trials=(broken,)))}
+    for figure in figures.figures(replace(FULL, trials=(broken,))):
         assert "NaN" not in figure.spec(PAGE)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from illustrated import AUDIT, ENGINES, FULL, GROUPS, INT8, LATENCIES_MS
 
@@ -140,6 +140,8 @@ def test_a_stage_of_what_was_chosen_is_shown_first() -> None:
     assert "int8-fused" in found[first(found, fused)].rungs
 
 
+@example(["a", "a (2)"])
+@example(["a (2)", "a", "a (3)"])
 @given(st.lists(st.text(max_size=60), max_size=6))
 def test_no_two_labels_are_the_same(names: list[str]) -> None:
     labels = figure.distinct([*names, *names])
