@@ -90,13 +90,19 @@ def _lines(items: Items) -> Iterator[str]:
         yield from (f"  - {detail}" for detail in item.details)
 
 
-_JUDGED: tuple[Tell, ...] = (proved.verified, measured.rungs, measured.engines, measured.gates, proved.champion)
+_JUDGED: tuple[Tell, ...] = (
+    proved.verified,
+    told.warnings,
+    measured.rungs,
+    measured.engines,
+    measured.gates,
+    proved.champion,
+)
 """What stands before the figures."""
 _SECTIONS: tuple[Tell, ...] = (
     measured.others,
     measured.quality,
     measured.costs,
-    told.warnings,
     told.stages,
     channels.pruned,
     ways.tried,
