@@ -5,6 +5,7 @@ A new subcommand is a function here, and a line in `compressor.cli`.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -139,4 +140,4 @@ def _give(text: str, to: Path | None, model: str) -> None:
         return
     _check_new(to)
     workspace.write_text(to, text)
-    console.say(f"wrote {to}; next: compress run {model} --recipe {to}")
+    console.say(f"wrote {to}; next: {shlex.join(['compress', 'run', str(model), '--recipe', str(to)])}")

@@ -20,7 +20,7 @@ _NS_PER_MS = 1e6
 
 
 def against(report: Report, folder: Path, gates: Sequence[Gate]) -> Report:
-    """Give a report whose percentiles are held against the limits of these gates too.
+    """Give a report whose percentiles are held against the limits of these gates too, each or the next one above it.
 
     The limits of a percentile hold whatever it is compared with; what must be looked at anew is whether the samples
     above another limit come in bursts. `folder` is that of the run; without its raw latencies nothing is added.
@@ -41,11 +41,17 @@ def against(report: Report, folder: Path, gates: Sequence[Gate]) -> Report:
 
 def _bounds(latency: Latency, rung: str, folder: Path, wanted: Sequence[Target]) -> Iterator[Bound]:
     for target in wanted:
-        same = [b for b in latency.bounds if (b.percentile, b.confidence) == (target.percentile, target.confidence)]
-        if not same or any(bound.limit_ms in {None, target.limit_ms} for bound in same):
+        near = _nearest(latency, target)
+        if near is None or near.limit_ms in {None, target.limit_ms}:
             continue
         if (latencies_ms := _latencies_ms(latency, rung, folder)) is not None:
-            yield replace(stats.against(same[0], latencies_ms, target.limit_ms), violations=None, needed=None)
+            yield replace(stats.against(near, latencies_ms, target.limit_ms), violations=None, needed=None)
+
+
+def _nearest(latency: Latency, target: Target) -> Bound | None:
+    """Give the bound whose upper limit holds for a percentile too: its own, or that of a higher one."""
+    higher = (b for b in latency.bounds if b.percentile >= target.percentile and b.confidence >= target.confidence)
+    return min(higher, key=lambda bound: (bound.percentile, bound.confidence), default=None)
 
 
 def _latencies_ms(latency: Latency, rung: str, folder: Path) -> Array | None:

@@ -77,7 +77,9 @@ class Latency:
     `at` tells the points of one measurement apart: empty for the one that the recipe's `shapes` and `load` state.
     Throughput counts the samples of a batch; its limits are a two-sided 95 % interval. For `stalled`, `offered_per_s`
     and `overloaded` see `Timing`. `rounds`: calls in each round; all sessions are opened anew for a round.
-    `quantiles_ms` are the distribution's at `quantile_levels(n)`; empty in reports from before they were recorded.
+    `quantiles_ms` are the n samples' own, ascending: the least, those that 1, 2, … 99 % reach, then 99.1 to 99.9,
+    99.91 to 99.99, 99.991 to 99.999 % as far as one in so many is left above, and the greatest (`quantile_levels`);
+    empty in reports from before they were recorded.
     """
 
     p50_ms: float

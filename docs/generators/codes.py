@@ -43,7 +43,7 @@ CODES: Mapping[int, tuple[str, str]] = {
         "see [what inconclusive means](../reading-a-report.md#what-inconclusive-means-and-what-to-do)",
     ),
     5: (
-        "this machine lacks what the recipe requires: a package, a device, disk space, a permission",
+        "this machine lacks what the recipe requires: a package, a device, disk space, a permission, a registry there",
         "install or free what the sentence names, or run where it is; `compress doctor` shows what is here",
     ),
     6: (

@@ -73,10 +73,26 @@ def test_a_burst_above_the_new_limit_is_seen(tmp_path: Path) -> None:
     assert bounds(raw.against(report(), tmp_path, [gate("40ms")]), rung)[1].steady is True
 
 
+@pytest.mark.parametrize(
+    ("gate", "limit_ms", "steady"), [({"p95": "20ms"}, 20, True), ({"p50": "5ms", "confidence": "90%"}, 5, False)]
+)
+def test_a_lower_percentile_is_answered_by_a_higher_one(
+    tmp_path: Path,
+    gate: dict[str, str],
+    limit_ms: float,
+    steady: bool,  # noqa: FBT001
+) -> None:
+    rung = written(tmp_path, SPREAD)
+    first, more = bounds(raw.against(report(), tmp_path, [Latency.model_validate(gate)]), rung)
+    assert first == BOUND
+    assert (more.percentile, more.limit_ms, more.high_ms, more.steady) == (99, limit_ms, 9.5, steady)
+
+
 def test_nothing_is_added_where_it_is_answered_or_cannot_be(tmp_path: Path) -> None:
     rung = written(tmp_path, SPREAD)
     assert bounds(raw.against(report(), tmp_path, [gate("50ms")]), rung) == (BOUND,)
-    assert bounds(raw.against(report(), tmp_path, [Latency.model_validate({"p95": "20ms"})]), rung) == (BOUND,)
+    for higher in ({"p99.9": "20ms"}, {"p99": "20ms", "confidence": "99%"}):
+        assert bounds(raw.against(report(), tmp_path, [Latency.model_validate(higher)]), rung) == (BOUND,)
     assert bounds(raw.against(report(), tmp_path / "elsewhere", [gate("20ms")]), rung) == (BOUND,)
 
 

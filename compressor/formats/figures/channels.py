@@ -22,7 +22,8 @@ from compressor.formats.figures.figure import (
     values,
 )
 from compressor.formats.figures.look import Look
-from compressor.formats.figures.stages import Staged, first, staged
+from compressor.formats.figures.stages import first, label
+from compressor.formats.staged import Staged, staged
 from compressor.formats.words import NOTHING
 from compressor.records import Report
 
@@ -61,10 +62,10 @@ def figure(report: Report) -> Figure | None:
             "Channels of each layer, with all that go with them, in the order of the graph; what cannot go is tied to "
             "something that must stay."
         ),
-        alternative=f"Channels by layer of {found[place].label}. {_told(found[place])}",
+        alternative=f"Channels by layer of {label(found[place])}. {_told(found[place])}",
         draw=lambda look: _chart(rows, place, look),
         keys=tuple(key for key in _KEYS if any(row.series == key.label for row in rows)),
-        choices=choices([one.label for one in found]),
+        choices=choices(list(map(label, found))),
         first=place,
     )
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from compressor.formats.figures.figure import CHOSEN, PICKED, Figure, Key, choices, listed, short, tooltip, values
 from compressor.formats.figures.look import Look
-from compressor.formats.figures.stages import Staged, first, staged
+from compressor.formats.figures.stages import first, label
+from compressor.formats.staged import Staged, staged
 from compressor.records import Report
 
 if TYPE_CHECKING:
@@ -54,12 +55,12 @@ def figure(report: Report) -> Figure | None:
             "Signal over quantization noise of each layer by itself, fed with what the float model gives it, in the "
             "order of the graph; higher is better. A layer far below the others is the first to leave float."
         ),
-        alternative=f"SQNR by layer of {found[place].label}. Worst: "
+        alternative=f"SQNR by layer of {label(found[place])}. Worst: "
         + listed([f"{row.layer} {row.told}" for row in worst])
         + ".",
         draw=lambda look: _chart(rows, place, look),
         keys=_KEYS,
-        choices=choices([one.label for one in found]),
+        choices=choices(list(map(label, found))),
         first=place,
     )
 

@@ -22,7 +22,8 @@ from compressor.formats.figures.figure import (
     values,
 )
 from compressor.formats.figures.look import Look
-from compressor.formats.figures.stages import Staged, first, staged
+from compressor.formats.figures.stages import first, label
+from compressor.formats.staged import Staged, staged
 from compressor.formats.words import NOTHING, ratio
 from compressor.records import OperatorTime, Report
 from compressor.units import human_ms
@@ -64,12 +65,12 @@ def figure(report: Report) -> Figure | None:
             "Of one inference on one thread, by ONNX Runtime's profiler. What is fused counts for the operator that it "
             "is fused into, so that activations and additions vanish into convolutions."
         ),
-        alternative=f"Time by operator before and after {found[place].label}. "
+        alternative=f"Time by operator before and after {label(found[place])}. "
         + listed([f"{row.operator} {row.series}: {row.time}" for row in rows if row.k == place])
         + ".",
         draw=lambda look: _chart(rows, place, look),
         keys=_KEYS,
-        choices=choices([one.label for one in found]),
+        choices=choices(list(map(label, found))),
         first=place,
     )
 

@@ -51,7 +51,7 @@ def figure(report: Report) -> Figure | None:
         title="What is left of the model",
         caption=(
             "Of the original model's file, multiply-accumulates (MACs) and parameters. INT8 makes the file smaller and "
-            "the arithmetic cheaper; only pruning takes MACs away."
+            "the arithmetic cheaper; pruning takes MACs away."
         ),
         alternative="Size relative to the original. "
         + listed([f"{row.rung}, {row.series}: {row.label} ({row.told})" for row in rows])

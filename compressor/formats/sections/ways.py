@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compressor.formats.sections.blocks import Cell, Section, Strong, Table
+from compressor.formats.staged import staged
 from compressor.formats.tried import way
 from compressor.formats.words import NOTHING, Escape, ratio
 from compressor.records import Applied, OperatorTime, Report, Tried
@@ -53,15 +54,7 @@ def _slower(rungs: str, stage: Applied, text: Escape) -> str:
 
 def _stages(report: Report, text: Escape) -> Iterator[tuple[str, str, Applied]]:
     """Give each stage once, with the rungs that share it."""
-    applied: list[tuple[list[str], Applied]] = []
-    for trial in report.trials:
-        for stage in trial.stages:
-            rungs = next((rungs for rungs, known in applied if known == stage), None)
-            if rungs is None:
-                applied.append(([trial.rung], stage))
-            else:
-                rungs.append(trial.rung)
-    return ((text(", ".join(rungs)), text(stage.stage), stage) for rungs, stage in applied)
+    return ((text(", ".join(one.rungs)), text(one.applied.stage), one.applied) for one in staged(report))
 
 
 def _tried(one: Tried, text: Escape) -> list[Cell]:

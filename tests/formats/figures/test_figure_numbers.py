@@ -13,7 +13,8 @@ from illustrated import AUDIT, ENGINES, FULL, GROUPS, INT8, LATENCIES_MS
 
 from compressor import records as r
 from compressor.formats.figures import channels, errors, figure, front, integers, latency, operators, sizes, speed
-from compressor.formats.figures.stages import first, staged
+from compressor.formats.figures.stages import first
+from compressor.formats.staged import staged
 
 
 def _series(name: str) -> figure.Series:
