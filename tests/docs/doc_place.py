@@ -18,7 +18,7 @@ import pytest
 import registered
 from doc_pages import ROOT, Command
 from filelock import FileLock
-from whole_run import Ended, call_here
+from whole_run import Ended, call_here, newest
 
 from compressor import cli, formats, isolation
 from compressor.cli import options
@@ -72,8 +72,8 @@ class Place:
     def _settled(self, word: str) -> str:
         """Put the newest run in the place of RUN."""
         found = _RUN.search(word)
-        runs = sorted((self.folder / word[: found.start()]).glob("*/report.json")) if found else []
-        return _RUN.sub(f"/{runs[-1].parent.name}", word) if runs else word
+        report = newest(self.folder / word[: found.start()], "*/report.json") if found else None
+        return _RUN.sub(f"/{report.parent.name}", word) if report else word
 
 
 def made(factory: pytest.TempPathFactory) -> Path:
