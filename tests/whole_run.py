@@ -63,7 +63,7 @@ def compress(*words: object) -> Ended:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", ["compress", *map(str, words)])
         patch.setattr(isolation, "call", call_here)
-        patch.setattr(formats, "draw", lambda _report, _folder: None)  # takes longer than such a run, and runs V8
+        patch.setattr(formats, "draw", lambda _report, _folder: ())  # takes longer than such a run, and runs V8
         patch.setenv("MLFLOW_TRACKING_URI", "none")
         with pytest.raises(SystemExit) as stopped:
             cli.main()

@@ -131,10 +131,12 @@ def build(  # noqa: PLR0913, PLR0917 - each parameter is an option of the comman
 
 def publish(
     path: Annotated[Path, typer.Argument(metavar="REPORT.json", help="That of a finished run.", show_default=False)],
-    registry: Annotated[str | None, typer.Option(metavar="URI", help="Default: what the recipe says.")] = None,
+    registry: Annotated[
+        str | None, typer.Option(metavar="URI", help="Default: what the recipe says; `none` only draws.")
+    ] = None,
     log_file: options.LogFile = None,
 ) -> None:
-    """Record a finished run in the registry that its recipe names; once more does no harm."""
+    """Draw a finished run's page, and record it in the registry that its recipe names; once more does no harm."""
     from compressor import console, formats, pipeline
     from compressor.recipe import of_report
 
@@ -143,10 +145,10 @@ def publish(
     if done.unfinished == pipeline.GOING_ON:
         raise InputError(f"{path}: {done.unfinished}; wait for its end, or run again, which goes on from what is made")
     asked = of_report(done.recipe, str(path))
-    uri = registry or asked.registry.uri or "none"
-    if uri == "none":
-        raise InputError(f"{path}: its recipe names no registry; give --registry URI")
-    result = pipeline.Result(done, path.absolute().parent, uri)
+    uri = registry or asked.registry.uri
+    if uri in {None, "none"} and not registry:
+        raise InputError(f"{path}: its recipe names no registry; give --registry URI, or none to draw its page alone")
+    result = pipeline.Result(done, path.absolute().parent, None if uri == "none" else uri)
     console.verdict(console.follow(pipeline.publish(result), quiet=True))
 
 

@@ -16,19 +16,21 @@ PICTURES = "report-figures"
 """The folder of the pictures, beside the report."""
 
 
-def draw(report: Report, folder: Path) -> None:
+def draw(report: Report, folder: Path) -> tuple[str, ...]:
     """Write the page and the pictures of a report into the folder of its run, and report.md so that it shows them.
 
-    Raises:
-        MachineError: A figure cannot be drawn here.
+    Gives the reason of each figure that cannot be drawn, which the page tells already.
     """
-    drawn = [page.Drawn(figure, figures.svg(figure)) for figure in figures.figures(report)]
-    whole = page.page(report, drawn)
+    drawn, refused = figures.drawn(report)
+    whole = page.page(report, drawn, refused)
     for one in drawn:
         with workspace.replacing(folder / PICTURES / f"{one.figure.name}.png") as temporary:
-            temporary.write_bytes(figures.png(one.svg))
+            temporary.write_bytes(figures.png(one))
+    for path in {*(folder / PICTURES).glob("*.png")} - {folder / PICTURES / f"{one.figure.name}.png" for one in drawn}:
+        path.unlink()  # of an earlier time
     workspace.write_text(folder / PAGE, whole)
     workspace.write_text(folder / "report.md", text(report, folder))
+    return refused
 
 
 def register(report: Report, folder: Path) -> None:

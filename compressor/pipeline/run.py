@@ -156,11 +156,15 @@ def _drawn(result: Result, steps: Steps) -> Work[Result]:
     The report stands on disk already, and can still be recorded: whatever fails here takes nothing else.
     """
     try:
-        yield from steps.call("draw", formats.draw, result.report, result.folder, imports=None)
+        step = yield from steps.call("draw", formats.draw, result.report, result.folder, imports=None)
+        if step.value:
+            told = tuple(f"{_UNDRAWN} whole: {reason}" for reason in step.value)
+            result = replace(result, report=_with(result.report, told))
+            write(result)
     except (RungError, MachineError, isolation.WorkError, OSError) as error:
         reason = str(error).strip().rpartition("\n")[2]
         path = result.folder / formats.PAGE
-        again = f"`compress report {result.folder / 'report.json'} --format html > {path}` draws it"
+        again = f"`compress publish {result.folder / 'report.json'}{_alone(result)}` draws it"
         result = replace(result, report=_with(result.report, (f"{_UNDRAWN}: {reason}; {again}",)))
         with suppress(OSError):  # the report before it stays
             path.unlink(missing_ok=True)  # of an earlier time
@@ -179,8 +183,14 @@ def _undrawn(report: Report) -> Report:
 def _unrecorded(result: Result) -> str:
     """Say what a signal left undone once the run was."""
     if result.registry is None:
-        return f"the run is done, and reported in {result.folder / 'report.md'}"
+        again = f"`compress publish {result.folder / 'report.json'}{_alone(result)}` draws its page"
+        return f"the run is done, and reported in {result.folder / 'report.md'}; {again}"
     return f"the run is done, but not recorded: `compress publish {result.folder / 'report.json'}` does that"
+
+
+def _alone(result: Result) -> str:
+    """Give the option that draws a report and records it nowhere, if it has no registry."""
+    return "" if result.registry else " --registry none"
 
 
 def _write_loading(artifact: Artifact, folder: Path) -> None:

@@ -121,18 +121,18 @@ def test_an_inconclusive_run_names_the_undecided_gate_of_the_candidate_without_a
 
 def test_every_rung_has_its_row_and_the_chosen_one_is_marked(report: r.Report) -> None:
     header, baseline, int8, broken = _tables(_section(markdown.render(report), "Rungs"))[0]
-    assert header == ["rung", "size", "p50", "p99", "speed-up", "score", "drop", "verdict"]
-    assert baseline[0] == "baseline"
-    assert baseline[-1] == "not met: latency p99"
+    assert header == ["rung", "verdict", "size", "p50", "p99", "speed-up", "score", "drop"]
+    assert baseline[:2] == ["baseline", "not met: latency p99"]
     assert int8[0] == "int8 (chosen)"
-    assert int8[1:5] == [
+    assert int8[2:6] == [
         "6.4 MB",
         "1 ms (at most 1 ms)",
         "31.5 ms (at most 33.2 ms)",
         "2.50 [2.25, 2.75], over 78.5 ms, 8 rounds (2.12 to 2.88)",
     ]
-    assert int8[5:] == ["0.745 [0.59, 0.89] (n = 40, 0.744 with exact integers)", "0.005 [-0.01, 0.02]", "met"]
-    assert broken == ["int8-fused", *["-"] * 6, "not built (fuse): the simplifier refused it"]
+    assert int8[6:] == ["0.745 [0.59, 0.89] (n = 40, 0.744 with exact integers)", "0.005 [-0.01, 0.02]"]
+    assert int8[1] == "met"
+    assert broken == ["int8-fused", "not built (fuse): the simplifier refused it", *["-"] * 6]
 
 
 def test_a_percentile_without_a_bound_is_no_firm_number(report: r.Report) -> None:
@@ -190,15 +190,15 @@ def _int8_row(report: r.Report) -> list[str]:
 
 
 def test_a_speed_up_over_an_unknown_time_stands_alone(report: r.Report) -> None:
-    assert _int8_row(_int8(report, speedup=r.Speedup(2.5, 2.25, 2.75)))[4] == "2.50 [2.25, 2.75]"
-    assert _int8_row(_int8(report, speedup=None))[4] == "-"
+    assert _int8_row(_int8(report, speedup=r.Speedup(2.5, 2.25, 2.75)))[5] == "2.50 [2.25, 2.75]"
+    assert _int8_row(_int8(report, speedup=None))[5] == "-"
 
 
 def test_times_below_a_millisecond_stand_in_microseconds(report: r.Report) -> None:
     measured = report.trials[0].measurement
     assert measured
     latency = replace(measured.latency, p50_ms=0.25, p50_high_ms=0.5)
-    assert _int8_row(_int8(report, latency=latency))[2] == "250 µs (at most 500 µs)"
+    assert _int8_row(_int8(report, latency=latency))[3] == "250 µs (at most 500 µs)"
 
 
 def test_gates_stand_with_interval_and_reason(report: r.Report) -> None:
@@ -222,7 +222,7 @@ def test_an_agreement_is_called_so(report: r.Report) -> None:
     score = replace(measured.score, metric="agreement", reference=True)
     baseline = replace(report.baseline, measurement=replace(measured, score=score))
     row = _tables(_section(markdown.render(replace(report, baseline=baseline)), "Rungs"))[0][1]
-    assert row[5] == "0.75 [0.6, 0.9] (agreement with the original model, n = 40)"
+    assert row[6] == "0.75 [0.6, 0.9] (agreement with the original model, n = 40)"
     assert markdown.render(report).count("with the original model") == 0
 
 

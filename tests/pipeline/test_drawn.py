@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from finished import finish
 from whole_run import call_here
 
 from compressor import cli, formats, isolation, registry, workspace
-from compressor.errors import MachineError
+from compressor.errors import MachineError, Stopped
 from compressor.pipeline import Result, publish
 from compressor.pipeline.run import write
-from compressor.records import Registration
+from compressor.records import Registration, Report
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_a_report_that_cannot_be_drawn_says_so_and_stays(
     monkeypatch.setattr(formats, "draw", refuse)
     done = finish(publish(result))
     reason = "no room" if isinstance(error, MachineError) else "ValueError: no V8"
-    assert done.report.warnings[-1].startswith(f"report.html was not drawn: {reason}; `compress report ")
+    assert done.report.warnings[-1].startswith(f"report.html was not drawn: {reason}; `compress publish ")
     assert json.loads((result.folder / "report.json").read_text())["warnings"][-1] == done.report.warnings[-1]
     assert "![" not in (result.folder / "report.md").read_text(encoding="utf-8")
 
@@ -126,3 +127,50 @@ def test_what_could_not_be_drawn_once_is_told_once_and_not_for_ever(
     assert not (result.folder / "report.html").exists()
     assert finish(publish(again)).report.warnings == result.report.warnings
     assert "was not drawn" not in (result.folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_figure_that_cannot_be_drawn_is_told_of_and_costs_no_other(
+    result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_report: Report) -> None:
+        raise ValueError("no such colour")
+
+    refuse.__module__ = "figures.speed"
+    names = ("speed", "size")
+    with monkeypatch.context() as patch:
+        patch.setattr(formats.figures, "_FIGURES", (refuse, formats.figures.sizes.figure))
+        done = finish(publish(result))
+    told = "report.html was not drawn whole: the figure of speed cannot be drawn: no such colour"
+    assert done.report.warnings == (*result.report.warnings, told)
+    assert json.loads((result.folder / "report.json").read_text())["warnings"][-1] == told
+    assert f"](report-figures/{names[1]}.png)" in (result.folder / "report.md").read_text(encoding="utf-8")
+    assert [path.stem for path in (result.folder / "report-figures").iterdir()] == [names[1]]
+    again = finish(publish(done))
+    assert again.report.warnings == result.report.warnings
+    assert {*names} <= {path.stem for path in (result.folder / "report-figures").iterdir()}
+
+
+def test_what_was_killed_while_it_was_drawn_is_drawn_by_publish_without_a_registry(
+    result: Result, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise Stopped(signal.SIGTERM)
+
+    result = replace(result, report=replace(result.report, registry=None))
+    write(result)
+    with monkeypatch.context() as patch:
+        patch.setattr(formats, "draw", stop)
+        with pytest.raises(Stopped) as stopped:
+            finish(publish(result))
+    (told,) = stopped.value.__notes__
+    command = re.search(r"`compress (publish \S+ --registry none)` draws its page", told)
+    assert command
+    assert not (result.folder / "report.html").exists()
+    monkeypatch.setattr("sys.argv", ["compress", *command[1].split()])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    assert capsys.readouterr().out == ""
+    assert (result.folder / "report.html").exists()
+    assert list((result.folder / "report-figures").iterdir())
+    assert formats.read(result.folder / "report.json").registry is None

@@ -7,14 +7,18 @@ there is nothing to show, and beside it the function that prepares its numbers. 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from compressor.errors import printable
 from compressor.formats.figures import channels, errors, front, integers, latency, operators, sizes, speed
 from compressor.formats.figures.figure import Figure, Key
 from compressor.formats.figures.look import DARK, LIGHT, PAGE, PAPER
-from compressor.formats.figures.pictures import bundle, png, svg
+from compressor.formats.figures.pictures import Drawn, bundle, draw, png
 from compressor.records import Report
 
-__all__ = ["DARK", "LIGHT", "PAGE", "PAPER", "Figure", "Key", "bundle", "figures", "png", "svg"]
+__all__ = ["DARK", "LIGHT", "PAGE", "PAPER", "Drawn", "Figure", "Key", "bundle", "draw", "drawn", "figures", "png"]
 
+_LONGEST_REASON = 200
 _FIGURES = (
     latency.figure,
     front.figure,
@@ -29,4 +33,35 @@ _FIGURES = (
 
 def figures(report: Report) -> tuple[Figure, ...]:
     """Give the figures for which a report has numbers."""
-    return tuple(found for make in _FIGURES if (found := make(report)))
+    return tuple(one for one in _made(report) if isinstance(one, Figure))
+
+
+def drawn(report: Report) -> tuple[tuple[Drawn, ...], tuple[str, ...]]:
+    """Draw the figures for which a report has numbers; of each whose numbers cannot be drawn, say why."""
+    tried = [_drawn(one) if isinstance(one, Figure) else one for one in _made(report)]
+    return tuple(one for one in tried if isinstance(one, Drawn)), tuple(one for one in tried if isinstance(one, str))
+
+
+def _made(report: Report) -> Iterator[Figure | str]:
+    """Make each figure, or say why it cannot be made.
+
+    None takes another with it: a report may come from elsewhere, with numbers that nothing here would write.
+    """
+    for make in _FIGURES:
+        try:
+            figure = make(report)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            yield _refusal(make.__module__.rpartition(".")[2], error)
+        else:
+            yield from (figure,) if figure else ()
+
+
+def _drawn(figure: Figure) -> Drawn | str:
+    try:
+        return draw(figure)
+    except ValueError as error:
+        return _refusal(figure.name, error)
+
+
+def _refusal(name: str, error: Exception) -> str:
+    return f"the figure of {name} cannot be drawn: {printable(str(error), _LONGEST_REASON)}"

@@ -72,7 +72,7 @@ def counts(report: Report) -> Iterator[Nodes]:
     """Give the nodes of each rung by how they compute, as its last audited stage left them."""
     for one in series(report):
         audit = _last(one.trial)
-        if audit is None or not (audit.integer_nodes or audit.qdq_left):
+        if audit is None or not (audit.integer_nodes or audit.qdq_left or _quantized(one.trial)):
             continue
         kernels = [f"{n} {printable(name, 40)}" for name, n in audit.integer.items()]
         told = (", ".join(kernels[:_NAMED]) or NOTHING, NOTHING, NOTHING)
@@ -84,6 +84,11 @@ def counts(report: Report) -> Iterator[Nodes]:
 
 def _numbers(audit: Audit) -> tuple[int, int, int]:
     return audit.integer_nodes, audit.float_nodes, audit.qdq_left
+
+
+def _quantized(trial: Trial) -> bool:
+    """Whether integers were asked for: that none run is what the figure is for."""
+    return any(stage.stage == "quantize" for stage in trial.stages)
 
 
 def _last(trial: Trial) -> Audit | None:

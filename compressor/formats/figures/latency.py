@@ -6,7 +6,7 @@ What is read off a measurement is prepared in `points` and `limits`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,8 @@ _ROOM = 1.04
 _SECOND_MS = 1e3
 _DECADES = 30
 _HEIGHT = 300
+_ABOVE, _LINE = 6, 16
+"""Pixels: the words on a limit above the axis, and lines of words above each other."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,12 @@ class _Scale:
     def domain(self) -> list[float]:
         return [self.low_ms * self.per_ms, self.high_ms * self.per_ms]
 
-    def rule(self, asked: str, ms: float) -> _Rule:
-        low, at, high = (math.log(t) if self.ticks_ms else t for t in (self.low_ms, ms, self.high_ms))
-        return _Rule(asked, ms * self.per_ms, (at - low) / (high - low))
+    def rules(self, marks: Iterable[Limit]) -> Iterator[_Rule]:
+        """Give the limit of each gate once, the words of each on a line of their own."""
+        limits = dict.fromkeys((mark.asked, mark.limit) for mark in marks if mark.limit)
+        for line, (asked, ms) in enumerate(sorted(limits, key=lambda limit: limit[1])):
+            low, at, high = (math.log(t) if self.ticks_ms else t for t in (self.low_ms, ms, self.high_ms))
+            yield _Rule(asked, ms * self.per_ms, (at - low) / (high - low), _HEIGHT - _ABOVE - line * _LINE)
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,15 @@ class Limit:
 
 @dataclass(frozen=True)
 class _Rule:
-    """A limit on the axis; `share`: how far along it lies, which says on which side of it there is room for words."""
+    """A limit on the axis; `share`: how far along it lies, which says on which side of it there is room for words.
+
+    `y`: where these stand, in pixels from the top.
+    """
 
     asked: str
     x: float
     share: float
+    y: float
 
 
 def figure(report: Report) -> Figure | None:
@@ -129,22 +138,22 @@ def points(one: Series, choices: Sequence[str]) -> Iterator[Level]:
 
 
 def limits(one: Series, choices: Sequence[str]) -> Iterator[Limit]:
-    """Give the percentile that a gate asks of each distribution, else the p99, with its limits and the gate's."""
+    """Give the percentiles that gates ask of each distribution, else the p99, with their limits and the gates'."""
     for latency in _points_of(one.trial.measurement):
-        bound = _asked(latency)
-        name, high_ms = f"p{bound.percentile:g}", bound.high_ms
-        limit = at_most(bound.value_ms, high_ms, latency)
-        yield Limit(
-            one.i,
-            one.label,
-            choices.index(latency.at),
-            bound.value_ms,
-            bound.percentile / 100,
-            high=high_ms,
-            limit=bound.limit_ms,
-            asked="" if bound.limit_ms is None else f"{name} ≤ {human_ms(bound.limit_ms)}",
-            told=f"{name} {human_ms(bound.value_ms)}, {limit if high_ms is None else f'at most {limit}'}",
-        )
+        for bound in _asked(latency):
+            name, high_ms = f"p{bound.percentile:g}", bound.high_ms
+            limit = at_most(bound.value_ms, high_ms, latency)
+            yield Limit(
+                one.i,
+                one.label,
+                choices.index(latency.at),
+                bound.value_ms,
+                bound.percentile / 100,
+                high=high_ms,
+                limit=bound.limit_ms,
+                asked="" if bound.limit_ms is None else f"{name} ≤ {human_ms(bound.limit_ms)}",
+                told=f"{name} {human_ms(bound.value_ms)}, {limit if high_ms is None else f'at most {limit}'}",
+            )
 
 
 def _points_of(measured: Measurement | None) -> Iterator[Latency]:
@@ -155,10 +164,10 @@ def _points_of(measured: Measurement | None) -> Iterator[Latency]:
             yield latency
 
 
-def _asked(latency: Latency) -> Bound:
+def _asked(latency: Latency) -> Sequence[Bound]:
     asked = [bound for bound in latency.bounds if bound.limit_ms is not None]
     plain = Bound(_P99, 0.95, latency.p99_ms, latency.p99_low_ms, latency.p99_high_ms)
-    return max(asked, key=lambda bound: bound.percentile, default=plain)
+    return asked or [plain]
 
 
 def _told(one: Series) -> str:
@@ -168,15 +177,21 @@ def _told(one: Series) -> str:
 
 
 def _caption(times: Sequence[Level], marks: Sequence[Limit]) -> str:
-    asked = any(mark.asked for mark in marks)
-    dot = "the percentile that the gate asks for" if asked else "the p99"
+    asked = len({mark.share for mark in marks if mark.asked})
+    dot = (
+        "A dot is a percentile that a gate asks for"
+        if asked > 1
+        else "The dot is the percentile that the gate asks for"
+    )
+    dot = dot if asked else "The dot is the p99"
     limit = "upper limit at the gate's confidence, which is what the gate compares" if asked else "upper 95 % limit"
     told = (
-        "The share of calls answered within a time, of all that were measured. The dot is "
+        "The share of calls answered within a time, of all that were measured. "
         f"{dot}, and its band reaches to its {limit}."
     )
     far = dict.fromkeys(mark.asked for mark in marks if mark.asked and not _is_near(mark, times))
-    return f"{told} The limit, {', '.join(far)}, lies far off this figure." if far else told
+    lies = "The limit lies" if len(far) == 1 else "These limits lie"
+    return f"{told} {lies} far off this figure: {', '.join(far)}." if far else told
 
 
 def _is_near(mark: Limit, times: Sequence[Level]) -> bool:
@@ -213,9 +228,7 @@ def _chart(times: Sequence[Level], marks: Sequence[Limit], shown: Sequence[Serie
             *([] if look.alone else [hover.encode(tooltip=tooltip(_TOLD))]),
             spans.encode(x2="high"),
             found.mark_point(size=60, filled=True, opacity=1).encode(tooltip=tooltip(_SEEN)),
-            *_limit(
-                [scale.rule(mark.asked, mark.limit) for mark in marks if mark.limit and _is_near(mark, times)], look
-            ),
+            *_limits(list(scale.rules(mark for mark in marks if _is_near(mark, times))), look),
         )
         .properties(height=_HEIGHT)
         .add_params(alt.param(HIDDEN, value=[]), alt.param(PICKED, value=0))
@@ -234,14 +247,14 @@ def _shown(rows: Sequence[Level] | Sequence[Limit]) -> alt.Chart:
     return alt.Chart(values(rows)).transform_filter(SHOWN).transform_filter(CHOSEN)
 
 
-def _limit(rules: Sequence[_Rule], look: Look) -> Iterator[alt.Chart]:
-    """Draw what the gates allow, once."""
+def _limits(rules: Sequence[_Rule], look: Look) -> Iterator[alt.Chart]:
+    """Draw what the gates allow."""
     import altair as alt
 
     if rules:
-        chart = alt.Chart(values(list(dict.fromkeys(rules)))).encode(x=alt.X("x", type="quantitative"))
+        chart = alt.Chart(values(rules)).encode(x=alt.X("x", type="quantitative"))
         yield chart.mark_rule(color=look.colour("bad"), strokeDash=[5, 4], strokeWidth=1.5, aria=False)
-        told = chart.encode(text=alt.Text("asked", type="nominal"), y=alt.value(_HEIGHT - 6))
+        told = chart.encode(text=alt.Text("asked", type="nominal"), y=alt.Y("y", type="quantitative", scale=None))
         for align, side, away in (("left", "<", 6), ("right", ">=", -6)):
             words = told.transform_filter(f"datum.share {side} 0.5")
             yield words.mark_text(color=look.colour("bad"), align=align, baseline="bottom", dx=away)

@@ -63,7 +63,8 @@ def figure(report: Report) -> Figure | None:
         title="What the operators take",
         caption=(
             "Of one inference on one thread, by ONNX Runtime's profiler. What is fused counts for the operator that it "
-            "is fused into, so that activations and additions vanish into convolutions."
+            "is fused into, so that activations and additions vanish into convolutions. Before and after were timed "
+            "in turn; times of different stages were not."
         ),
         alternative=f"Time by operator before and after {label(found[place])}. "
         + listed([f"{row.operator} {row.series}: {row.time}" for row in rows if row.k == place])

@@ -9,9 +9,9 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
-from compressor.errors import MachineError
 from compressor.formats.figures.figure import Figure
 from compressor.formats.figures.look import PAPER
 
@@ -23,20 +23,26 @@ _CLIP = re.compile(r"(?<=[\"#])clip\d+")
 """Names of outlines, which Vega numbers through all that a process draws."""
 
 
-def svg(figure: Figure) -> str:
-    """Give a figure as a picture, light, with its title and legend.
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, and its picture as SVG."""
+
+    figure: Figure
+    svg: str
+
+
+def draw(figure: Figure) -> Drawn:
+    """Give a figure with its picture: light, with its title and legend.
 
     Raises:
-        MachineError: It cannot be drawn.
+        ValueError: It cannot be drawn.
     """
     import vl_convert
 
-    try:
-        drawn = str(vl_convert.vegalite_to_svg(figure.spec(PAPER)))
-    except ValueError as error:
-        raise MachineError(f"the figure {figure.name} cannot be drawn here: {error}") from error
+    drawn = str(vl_convert.vegalite_to_svg(figure.spec(PAPER)))
     numbers = {name: f"clip{place}" for place, name in enumerate(dict.fromkeys(_CLIP.findall(drawn)))}
-    return _PLACES.sub(_rounded, _CLIP.sub(lambda found: numbers[found[0]], drawn)).replace(' opacity="1"', "")
+    drawn = _PLACES.sub(_rounded, _CLIP.sub(lambda found: numbers[found[0]], drawn))
+    return Drawn(figure, drawn.replace(' opacity="1"', ""))
 
 
 def _rounded(places: re.Match[str]) -> str:
@@ -44,11 +50,11 @@ def _rounded(places: re.Match[str]) -> str:
     return _DIGITS.sub(r"\1", places[0])
 
 
-def png(drawn: str) -> bytes:
+def png(drawn: Drawn) -> bytes:
     """Give a drawn figure as a PNG with two pixels for each of the drawing's."""
     import vl_convert
 
-    return _packed(bytes(vl_convert.svg_to_png(drawn, scale=_SCALE)))
+    return _packed(bytes(vl_convert.svg_to_png(drawn.svg, scale=_SCALE)))
 
 
 @cache

@@ -10,8 +10,8 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
 from importlib import resources
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from compressor.errors import printable
 from compressor.formats import figures
-from compressor.formats.figures import DARK, LIGHT, PAGE, Figure
+from compressor.formats.figures import DARK, LIGHT, PAGE, Drawn
 from compressor.formats.page.tiles import STATE, nearest, tiles
 from compressor.formats.sections import Block, Section, Title, channels, measured, proved, told, ways
 from compressor.formats.sentence import sentence
@@ -38,19 +38,6 @@ _WORD = {"pass": ("Pass", "good"), "fail": ("Fail", "bad"), "inconclusive": ("In
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure, and its picture as SVG, which stands in its place until it is drawn anew."""
-
-    figure: Figure
-    svg: str
-
-    @property
-    def picture(self) -> str:
-        """The picture as an address that holds it."""
-        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
-
-
-@dataclass(frozen=True)
 class Fold:
     """What is folded away under a summary."""
 
@@ -59,26 +46,21 @@ class Fold:
 
 
 def render(report: Report) -> str:
-    """Give the report as a page, in which no name or reason of the report is read as markup or script.
-
-    Raises:
-        MachineError: A figure cannot be drawn here.
-    """
-    return page(report, [Drawn(figure, figures.svg(figure)) for figure in figures.figures(report)])
+    """Give the report as a page, in which no name or reason of the report is read as markup or script."""
+    return page(report, *figures.drawn(report))
 
 
-def page(report: Report, drawn: Iterable[Drawn]) -> str:
-    """Give the report as a page with figures that are drawn already."""
-    shown = tuple(drawn)
-    scripts = tuple(map(_whole, (figures.bundle(), _file("page.js")))) if shown else ()
+def page(report: Report, drawn: Sequence[Drawn], refused: Sequence[str] = ()) -> str:
+    """Give the report as a page with figures that are drawn already, and warnings of those that could not be."""
+    scripts = tuple(map(_whole, (figures.bundle(), _file("page.js")))) if drawn else ()
     return _template().render(
         colours={"light": LIGHT, "dark": DARK},
         style=_file("page.css"),
         scripts=scripts,
         policy=_policy(scripts),
-        specs=_data({one.figure.name: json.loads(one.figure.spec(PAGE)) for one in shown}),
-        drawn=shown,
-        **_words(report),
+        specs=_data({one.figure.name: json.loads(one.figure.spec(PAGE)) for one in drawn}),
+        drawn=drawn,
+        **_words(replace(report, warnings=(*report.warnings, *refused))),
     )
 
 
@@ -190,8 +172,20 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"code": _code, "folds": _folds, "kind": _kind, "parts": _PARTS.split, "plain": plain}
+    environment.filters |= {
+        "code": _code,
+        "folds": _folds,
+        "kind": _kind,
+        "parts": _PARTS.split,
+        "picture": _picture,
+        "plain": plain,
+    }
     return environment.from_string(_file("page.html.jinja"))
+
+
+def _picture(drawn: Drawn) -> str:
+    """Give the address that holds a picture, which stands there until its figure is drawn anew."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(drawn.svg.encode()).decode()}"
 
 
 def _kind(block: Block) -> str:

@@ -34,7 +34,7 @@ from compressor.units import human_bytes, human_ms
 
 def rungs(report: Report, text: Escape) -> Section:
     """Compare the rungs: size, latency, speed-up, score, verdict."""
-    header = ("rung", "size", "p50", "p99", "speed-up", "score", "drop", "verdict")
+    header = ("rung", "verdict", "size", "p50", "p99", "speed-up", "score", "drop")
     rows = [_rung_row(trial, report.chosen, text) for trial in _trials(report)]
     foot = (
         "Times are warm; “at most” is the upper 95 % limit. Brackets hold 95 % intervals. In a closed loop of one "
@@ -116,11 +116,11 @@ def _rung_row(trial: Trial, chosen: str | None, text: Escape) -> list[Cell]:
     measured, score = trial.measurement, trial.quality
     return [
         Strong(name, " (chosen)") if trial.rung == chosen else name,
+        outcome(trial, text),
         NOTHING if trial.size_bytes is None else human_bytes(trial.size_bytes),
         *(_speed(measured) if measured else [NOTHING] * 3),
         score_words(score) if score else NOTHING,
         with_interval(score.drop, score.drop_low, score.drop_high) if score else NOTHING,
-        outcome(trial, text),
     ]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import altair as alt
@@ -15,8 +17,9 @@ import pytest
 from illustrated import EVERY, FULL, INT8, hostile
 from PIL import Image
 
-from compressor.formats import figures
-from compressor.formats.figures import DARK, LIGHT, PAGE, PAPER
+from compressor.formats import figures, page
+from compressor.formats.figures import DARK, LIGHT, PAGE, PAPER, Figure
+from compressor.records import Report
 
 CODE = {"expr", "filter", "field", "calculate", "as", "test", "labelExpr", "groupby", "param", "signal", "href", "url"}
 """Keys of Vega-Lite whose values are names of columns, expressions, or addresses."""
@@ -64,8 +67,8 @@ def test_no_expression_column_or_address_is_made_of_a_name() -> None:
 @pytest.mark.parametrize("name", ["full", "hostile"])
 def test_pictures_are_two_pixels_for_each_of_the_drawing_and_hold_no_script(name: str) -> None:
     for figure in figures.figures(EVERY[name]):
-        drawn = figures.svg(figure)
-        root = ET.fromstring(drawn)  # noqa: S314
+        drawn = figures.draw(figure)
+        root = ET.fromstring(drawn.svg)  # noqa: S314
         kinds = {element.tag.rpartition("}")[2] for element in root.iter()}
         assert not kinds & {"script", "image", "a", "foreignObject", "use"}
         assert not any(key.startswith("on") for element in root.iter() for key in element.attrib)
@@ -92,6 +95,28 @@ def test_numbers_that_are_none_leave_a_figure_out_and_break_none() -> None:
     assert "errors" in {figure.name for figure in figures.figures(replace(FULL, trials=(broken,)))}
     for figure in figures.figures(replace(FULL, trials=(broken,))):
         assert "NaN" not in figure.spec(PAGE)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda _report: {}["Conv"],
+        lambda _report: max([]),
+        lambda _report: 1 / 0,
+        lambda report: replace(figures.sizes.figure(report), draw=lambda _look: alt.Chart().mark_bar(size=math.nan)),
+    ],
+    ids=["lookup", "empty", "division", "refused"],
+)
+def test_a_figure_that_cannot_be_drawn_takes_no_other_with_it(
+    monkeypatch: pytest.MonkeyPatch, broken: Callable[[Report], Figure]
+) -> None:
+    broken.__module__ = "somewhere.sizes"
+    monkeypatch.setattr(figures, "_FIGURES", (figures.latency.figure, broken, figures.errors.figure))
+    drawn, (refused,) = figures.drawn(FULL)
+    assert [one.figure.name for one in drawn] == ["latency", "errors"]
+    assert re.match(r"the figure of sizes? cannot be drawn: ", refused)
+    assert [one.name for one in figures.figures(FULL) if one.name != "size"] == ["latency", "errors"]
+    assert f"<li>{escape(refused)}</li>" in page.render(FULL).replace("&#39;", "&#x27;")
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK])

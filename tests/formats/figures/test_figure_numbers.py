@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from illustrated import AUDIT, ENGINES, FULL, GROUPS, INT8, LATENCIES_MS
 
 from compressor import records as r
+from compressor.formats import figures
 from compressor.formats.figures import channels, errors, figure, front, integers, latency, operators, sizes, speed
 from compressor.formats.figures.stages import first
 from compressor.formats.staged import staged
@@ -44,12 +46,37 @@ def test_the_percentile_of_the_gate_stands_with_its_limits() -> None:
 
 
 def test_a_limit_far_away_is_told_and_not_drawn() -> None:
-    bounds = (replace(latency._asked(INT8.measurement.latency), limit_ms=1e6),)  # type: ignore[union-attr]
-    assert INT8.measurement
-    far = replace(INT8, measurement=replace(INT8.measurement, latency=replace(INT8.measurement.latency, bounds=bounds)))
-    made = latency.figure(replace(FULL, baseline=replace(far, rung="baseline"), trials=()))
+    made = latency.figure(_bounded(r.Bound(99.0, 0.95, 1.9, 1.8, 2.2, 1e6)))
     assert made
-    assert "p99 ≤ 1,000 s, lies far off" in made.caption
+    assert "The limit lies far off this figure: p99 ≤ 1,000 s." in made.caption
+    made = latency.figure(_bounded(r.Bound(50.0, 0.95, 1.2, 1.1, 1.3, 1e-6), r.Bound(99.0, 0.95, 1.9, 1.8, 2.2, 1e6)))
+    assert made
+    assert "These limits lie far off this figure: p50 ≤ 0.001 µs, p99 ≤ 1,000 s." in made.caption
+
+
+def test_every_percentile_that_a_gate_asks_for_is_drawn() -> None:
+    """That of a lower one may be the one that is missed."""
+    report = _bounded(r.Bound(50.0, 0.95, 1.2, 1.1, 1.3, 1.0), r.Bound(99.0, 0.99, 1.9, 1.8, 2.2, 3.0))
+    marks = list(latency.limits(figure.series(report)[0], [""]))
+    assert [(mark.share, mark.ms, mark.high, mark.limit) for mark in marks] == [
+        (0.5, 1.2, 1.3, 1.0),
+        (0.99, 1.9, 2.2, 3.0),
+    ]
+    made = latency.figure(report)
+    assert made
+    assert "A dot is a percentile that a gate asks for" in made.caption
+    spec = json.loads(made.spec(figures.PAPER))
+    rules = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "rule" and "strokeDash" in layer["mark"])
+    rows = spec["datasets"][rules["data"]["name"]]
+    assert [(row["asked"], row["x"]) for row in rows] == [("p50 ≤ 1 ms", 1.0), ("p99 ≤ 3 ms", 3.0)]
+    assert rows[0]["y"] - rows[1]["y"] >= 12  # words that stand beside each other are not written over each other
+
+
+def _bounded(*bounds: r.Bound) -> r.Report:
+    """Give a report of the original alone, whose gates ask for these."""
+    assert INT8.measurement
+    measured = replace(INT8.measurement, latency=replace(INT8.measurement.latency, bounds=bounds))
+    return replace(FULL, baseline=replace(INT8, rung="baseline", measurement=measured), trials=())
 
 
 def test_a_report_from_before_distributions_were_kept_has_no_such_figure() -> None:
@@ -112,6 +139,15 @@ def test_nodes_are_counted_by_how_they_compute_as_the_last_stage_left_them() -> 
     assert rows["int8-fused", "quantizing and back"] == (22, 3)
     assert not any(rung == "baseline" for rung, _ in rows)
     assert not list(integers.counts(ENGINES))  # no kernels of ONNX Runtime run there
+
+
+@pytest.mark.parametrize(("stage", "shown"), [("quantize", True), ("fuse", False)])
+def test_that_nothing_runs_as_integer_is_shown_of_what_was_quantized(stage: str, shown: bool) -> None:  # noqa: FBT001
+    audit = replace(AUDIT, integer_nodes=0, integer={}, float_nodes=7, qdq_left=0)
+    rung = replace(INT8, stages=(replace(INT8.stages[0], stage=stage, audit=audit),))
+    rows = [(row.rung, row.series, row.n) for row in integers.counts(replace(FULL, trials=(rung,)))]
+    found = zip(("integer kernels", "Conv, Gemm, MatMul in float", "quantizing and back"), (0, 7, 0), strict=True)
+    assert rows == ([("int8", key, n) for key, n in found] if shown else [])
 
 
 def test_channels_are_kept_or_gone_or_cannot_go() -> None:
